@@ -1,0 +1,37 @@
+add_library(sw_options INTERFACE)
+target_compile_options(sw_options INTERFACE -Wall -Wextra -Wconversion -Wshadow
+                                            $<$<BOOL:${SW_WERROR}>:-Werror>)
+target_include_directories(sw_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(sw_options INTERFACE Threads::Threads fmt::fmt)
+
+# sw_floor(NAME SOURCES a.cpp ... FLOORS base ... LIBRARIES xxhash ...)
+# One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private.
+function(sw_floor name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  add_library(sw_${name} STATIC ${ARG_SOURCES})
+  list(TRANSFORM ARG_FLOORS PREPEND sw_)
+  target_link_libraries(sw_${name} PUBLIC sw_options ${ARG_FLOORS} PRIVATE ${ARG_LIBRARIES})
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.hpp)
+  target_sources(sw_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
+                                   FILES ${headers})
+  set_target_properties(sw_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+endfunction()
+
+# sw_test(NAME SOURCES a_test.cpp ... FLOORS comm ... LIBRARIES ... [TIMEOUT seconds])
+# One GoogleTest program per floor, <NAME>_test; every test has a deadline.
+function(sw_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name}_test ${ARG_SOURCES})
+  list(TRANSFORM ARG_FLOORS PREPEND sw_)
+  target_link_libraries(${name}_test PRIVATE sw_options ${ARG_FLOORS} ${ARG_LIBRARIES}
+                                             GTest::gmock GTest::gtest_main)
+  target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name}_test PRIVATE SW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                                  SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  include(GoogleTest)
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
