@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "device/arena.hpp"
+#include "program/ledger.hpp"
+#include "program/program.hpp"
+
+namespace sw {
+
+/// The memory of a rank: the private arena and the window, filled with the pattern that tells
+/// touched bytes from untouched ones. Shared by the Programs of a run.
+class RankMemory {
+ public:
+  /// Large enough for each of `programs`; collective over `world` (it allocates the window).
+  RankMemory(World& world, std::span<const Program* const> programs);
+  [[nodiscard]] std::byte* address(const Program& program, const Operand& operand) const;
+  /// Highest byte touched in the private arena plus highest touched in the window: the measured
+  /// peak. Fit to compare with MemoryAccount::peak.
+  [[nodiscard]] std::int64_t measured_peak() const;
+
+ private:
+  Arena private_;
+  std::span<std::byte> window_;
+};
+
+struct ExecutorOptions {
+  Algorithm algorithm = Algorithm::Direct;
+  int threads = 1;
+  bool may_spin = true;
+};
+
+/// Runs one Program of one rank again and again. Everything is prepared in the constructor
+/// (collective over the world: it makes the communicators).
+class Executor {
+ public:
+  Executor(const Program& program, World& world, RankMemory& memory, Team& team,
+           const ExecutorOptions& options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// One run of the Program; returns when all streams are done. Host operands are written before
+  /// and read after by the caller. Throws the first error of any stream, after aborting the world.
+  void run();
+
+  /// Of all runs since construction or the last `reset_ledger`.
+  [[nodiscard]] Ledger ledger() const;
+  void reset_ledger();
+  /// Of the last run.
+  [[nodiscard]] const Timeline& timeline() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sw
