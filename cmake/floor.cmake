@@ -18,12 +18,13 @@ function(sw_floor name)
 endfunction()
 
 # sw_test(NAME SOURCES a_test.cpp ... FLOORS comm ... LIBRARIES ... [TIMEOUT seconds])
-# One GoogleTest program per floor, <NAME>_test; every test has a deadline.
+# One GoogleTest program per floor, <NAME>_test; every test has a deadline (60 s unless said).
 function(sw_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  math(EXPR timeout "${ARG_TIMEOUT} * ${SW_TIMEOUT_FACTOR}")
   add_executable(${name}_test ${ARG_SOURCES})
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(${name}_test PRIVATE sw_options ${ARG_FLOORS} ${ARG_LIBRARIES}
@@ -33,5 +34,5 @@ function(sw_test name)
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
   include(GoogleTest)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+                       PROPERTIES TIMEOUT ${timeout})
 endfunction()
