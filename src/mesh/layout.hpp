@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace sw {
+
+/// Sizes of the mesh axes, outermost first. `ep` is the inner part of dp x cp and multiplies
+/// nothing.
+struct Layout {
+  int pp = 1;
+  int dp = 1;
+  int cp = 1;
+  int tp = 1;
+  int ep = 1;
+  [[nodiscard]] int world() const { return pp * dp * cp * tp; }
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+/// Gradients cross the wire once a window, or once a micro-batch.
+enum class ReduceGradients : std::uint8_t { Window, MicroBatch };
+enum class ContextAlgorithm : std::uint8_t { Ring, Gather, AllToAll };
+enum class PipelineSchedule : std::uint8_t {
+  GPipe,
+  OneForwardOneBackward,
+  Interleaved,
+  ZeroBubble,
+  ZeroBubbleV,
+  PipeDream,
+  PipeDream2BW,
+};
+enum class Recompute : std::uint8_t { None, Selective, Full };
+enum class Offload : std::uint8_t { None, Optimizer, Parameters };
+enum class Backend : std::uint8_t { Local, Shm, Mpi, Nccl };
+
+/// [parallel] of a run file: configuration only, never a change of code or data.
+struct ParallelOptions {
+  Layout layout;
+  bool sequence_parallel = true;
+  int zero = 1;
+  int zero_group = 0;  ///< ranks a level shards over; 0 = all of dp x cp
+  ReduceGradients reduce_gradients = ReduceGradients::Window;
+  int prefetch = 1;  ///< units gathered ahead, level 3
+  double bucket_mib = 25;
+  bool overlap = true;
+  bool keep_gathered = false;
+  ContextAlgorithm context = ContextAlgorithm::Ring;
+  bool gather_before_dispatch = false;
+  PipelineSchedule pipeline = PipelineSchedule::OneForwardOneBackward;
+  int virtual_stages = 1;
+  std::vector<int> stage_layers;  ///< empty = balanced by cost
+  std::string pipeline_file;
+  Recompute recompute = Recompute::None;
+  Offload offload = Offload::None;
+  Backend communicator = Backend::Shm;
+  Algorithm algorithm = Algorithm::Direct;
+  int threads_per_rank = 0;  ///< 0 = cores / local ranks, at least 1
+  double deadline_s = 30;
+  friend bool operator==(const ParallelOptions&, const ParallelOptions&) = default;
+};
+
+}  // namespace sw
