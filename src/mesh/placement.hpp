@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace sw {
+
+/// How a tensor lies on one mesh axis.
+struct Placement {
+  enum class Kind : std::uint8_t { Replicate, Shard, Partial };
+  Kind kind = Kind::Replicate;
+  int dim = 0;                  ///< Shard: which dim is cut
+  ReduceOp op = ReduceOp::Sum;  ///< Partial: how the ranks' values combine
+  [[nodiscard]] bool is_replicate() const { return kind == Kind::Replicate; }
+  [[nodiscard]] bool is_shard() const { return kind == Kind::Shard; }
+  [[nodiscard]] bool is_partial() const { return kind == Kind::Partial; }
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+[[nodiscard]] inline Placement replicate() { return {}; }
+[[nodiscard]] inline Placement shard(int dim) {
+  return {Placement::Kind::Shard, dim, ReduceOp::Sum};
+}
+[[nodiscard]] inline Placement partial(ReduceOp op = ReduceOp::Sum) {
+  return {Placement::Kind::Partial, 0, op};
+}
+
+/// One placement per axis of the mesh, in mesh order.
+using Sharding = std::vector<Placement>;
+
+/// "R", "S(1)", "P", "Pmax"; a sharding: "[R, S(1)]".
+[[nodiscard]] std::string to_text(Placement placement);
+[[nodiscard]] std::string to_text(const Sharding& sharding);
+
+}  // namespace sw
