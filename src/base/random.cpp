@@ -51,7 +51,7 @@ double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
 Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t epoch)
     : size_(static_cast<std::uint64_t>(size)), key_(mix(seed ^ mix(epoch + 1))) {
   SW_CHECK(size >= 0, "a permutation of {} elements", size);
-  const int bits = size > 1 ? std::bit_width(size_ - 1) : 1;
+  const int bits = size > 1 ? static_cast<int>(std::bit_width(size_ - 1)) : 1;
   half_bits_ = (bits + 1) / 2;
 }
 
