@@ -102,28 +102,38 @@ struct View {
 /// Gradient kernels take the forward's inputs, then its saved outputs where named, then the output
 /// gradients. Weight gradients (marked *) may *accumulate*.
 ///
-///   einsum          a T, b T -> c                                             any operand may be f
-///   or bf16, mixed included; c may accumulate add             x0 T, x1 T, … -> y two or more
-///   inputs bias_add        x[..., N] T, b[N] T -> y bias_add_grad   dy[..., N] -> db[N]* (dx is
-///   dy) rms_norm        x[B,S,D], w[D] -> y                                       x *
-///   rsqrt(mean(x^2) + eps) * w rms_norm_grad   x, w, dy -> dx, dw* layer_norm      x[B,S,D], w[D],
-///   b[D] -> y layer_norm_grad x, w, b, dy -> dx, dw*, db* rope            x[B,S,H,K], positions
-///   i[B,S] -> y rope_grad       x (unused, may be null), positions, dy -> dx attention q[B,S,H,K],
-///   k[B,S2,G,K], v[B,S2,G,K], positions_q i[B,S], positions_k i[B,S2], documents_q i[B,S],
-///   documents_k i[B,S2] -> o[B,S,H,K], lse f[B,S,H] attention_grad  the seven inputs, o, lse, do
-///   -> dq, dk, dv                scores are never stored; a row that sees nothing gives o = 0, lse
-///   = -inf gelu            x -> y gelu_grad       x, dy -> dx swiglu          gate, up -> y
-///   silu(gate) * up swiglu_grad     gate, up, dy -> dgate, dup embedding       ids i[B,S], w[V,D]
-///   -> y[B,S,D]                            ids outside [start, start + V) give 0 embedding_grad
-///   ids, w (unused, may be null), dy -> dw[V,D]* row_max         logits f[B,S,V] -> f[B,S] sum_exp
-///   logits, max -> f[B,S]                                     sum over V of exp(logit - max) pick
-///   logits, labels i[B,S] -> f[B,S]                           logit of the label, 0 if not in
-///   [start, start + V) token_loss      max, sum, picked, labels -> f[B,S] log(sum) + max - picked;
-///   0 where label < 0 loss_sum        token_loss f[B,S], count f[] -> f[] sum / count (float64
-///   inside); the output may accumulate loss_grad       logits f[B,S,V], max, sum, labels, count
-///   f[] -> dlogits   (softmax - onehot) / count; 0 where label < 0; may be in place dropout x, key
-///   int64[2] -> y dropout_grad    dy, key -> dx cast            x -> y between float32 and
-///   bfloat16
+// clang-format off
+///   einsum          a, b -> c                       any operand f or bf16, mixed included; c may accumulate
+///   add             x0 T, x1 T, … -> y              two or more inputs
+///   bias_add        x[..., N] T, b[N] T -> y
+///   bias_add_grad   dy[..., N] -> db[N]*            dx is dy
+///   rms_norm        x[B,S,D], w[D] -> y             x * rsqrt(mean(x^2) + eps) * w
+///   rms_norm_grad   x, w, dy -> dx, dw*
+///   layer_norm      x[B,S,D], w[D], b[D] -> y
+///   layer_norm_grad x, w, b, dy -> dx, dw*, db*
+///   rope            x[B,S,H,K], positions i[B,S] -> y
+///   rope_grad       x (unused, may be null), positions, dy -> dx
+///   attention       q[B,S,H,K], k[B,S2,G,K], v[B,S2,G,K], positions_q i[B,S], positions_k i[B,S2],
+///                   documents_q i[B,S], documents_k i[B,S2] -> o[B,S,H,K], lse f[B,S,H]
+///   attention_grad  the seven inputs, o, lse, do -> dq, dk, dv
+///                   scores are never stored; a row that sees nothing gives o = 0, lse = -inf
+///   gelu            x -> y
+///   gelu_grad       x, dy -> dx
+///   swiglu          gate, up -> y                   silu(gate) * up
+///   swiglu_grad     gate, up, dy -> dgate, dup
+///   embedding       ids i[B,S], w[V,D] -> y[B,S,D]  ids outside [start, start + V) give 0
+///   embedding_grad  ids, w (unused, may be null), dy -> dw[V,D]*
+///   row_max         logits f[B,S,V] -> f[B,S]
+///   sum_exp         logits, max -> f[B,S]           sum over V of exp(logit - max)
+///   pick            logits, labels i[B,S] -> f[B,S] logit of the label, 0 if not in [start, start + V)
+///   token_loss      max, sum, picked, labels -> f[B,S]   log(sum) + max - picked; 0 where label < 0
+///   loss_sum        token_loss f[B,S], count f[] -> f[]  sum / count (float64 inside); may accumulate
+///   loss_grad       logits f[B,S,V], max, sum, labels, count f[] -> dlogits
+///                   (softmax - onehot) / count; 0 where label < 0; may be in place
+///   dropout         x, key int64[2] -> y
+///   dropout_grad    dy, key -> dx
+///   cast            x -> y                          between float32 and bfloat16
+// clang-format on
 struct KernelCall {
   std::string op;
   Parameters parameters;
