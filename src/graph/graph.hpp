@@ -84,6 +84,9 @@ class Graph {
                kernels::Parameters parameters = {});
   ValueId einsum(std::string spec, ValueId a, ValueId b, std::string name, DType dtype);
 
+  /// Appends an op whose outputs exist already: for `differentiate`.
+  OpId append_gradient(Op op);
+
   void set_layer(int layer) { layer_ = layer; }
   void set_direction(Direction direction) { direction_ = direction; }
 

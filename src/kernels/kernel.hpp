@@ -105,14 +105,14 @@ struct View {
 // clang-format off
 ///   einsum          a, b -> c                       any operand f or bf16, mixed included; c may accumulate
 ///   add             x0 T, x1 T, … -> y              two or more inputs
-///   bias_add        x[..., N] T, b[N] T -> y
-///   bias_add_grad   dy[..., N] -> db[N]*            dx is dy
+///   bias_add        x[R,N] T, b[N] T -> y                                     (views flattened by the caller)
+///   bias_add_grad   dy[R,N] -> db[N]*            dx is dy
 ///   rms_norm        x[B,S,D], w[D] -> y             x * rsqrt(mean(x^2) + eps) * w
 ///   rms_norm_grad   x, w, dy -> dx, dw*
 ///   layer_norm      x[B,S,D], w[D], b[D] -> y
 ///   layer_norm_grad x, w, b, dy -> dx, dw*, db*
 ///   rope            x[B,S,H,K], positions i[B,S] -> y
-///   rope_grad       x (unused, may be null), positions, dy -> dx
+///   rope_grad       positions, dy -> dx                                       (two inputs: rotation is linear, x is not needed)
 ///   attention       q[B,S,H,K], k[B,S2,G,K], v[B,S2,G,K], positions_q i[B,S], positions_k i[B,S2],
 ///                   documents_q i[B,S], documents_k i[B,S2] -> o[B,S,H,K], lse f[B,S,H]
 ///   attention_grad  the seven inputs, o, lse, do -> dq, dk, dv

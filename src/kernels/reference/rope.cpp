@@ -7,11 +7,12 @@
 namespace sw::kernels::reference {
 namespace {
 
-/// Turns the pairs of input `index` by +angle or -angle: the gradient of a rotation is its inverse.
-void turn(const KernelCall& call, std::size_t index, double sign) {
+/// Turns the pairs of input `x_index` by +angle or -angle: the gradient of a rotation is its
+/// inverse.
+void turn(const KernelCall& call, std::size_t x_index, std::size_t positions_index, double sign) {
   const Shape& shape = call.outputs.at(0).shape;  // [B, S, H, K]
-  const double* x = doubles(call, index);
-  const std::int32_t* positions = integers(call, 1);
+  const double* x = doubles(call, x_index);
+  const std::int32_t* positions = integers(call, positions_index);
   const std::int64_t heads = shape.at(2);
   const std::int64_t size = shape.at(3);
   const auto frequencies = rope_frequencies(std::get<RopeParameters>(call.parameters), size);
@@ -33,8 +34,8 @@ void turn(const KernelCall& call, std::size_t index, double sign) {
 }  // namespace
 
 std::vector<Operator> rope_operators() {
-  return {{"rope", [](const KernelCall& call) { turn(call, 0, 1); }},
-          {"rope_grad", [](const KernelCall& call) { turn(call, 2, -1); }}};
+  return {{"rope", [](const KernelCall& call) { turn(call, 0, 1, 1); }},
+          {"rope_grad", [](const KernelCall& call) { turn(call, 1, 0, -1); }}};
 }
 
 }  // namespace sw::kernels::reference
