@@ -138,6 +138,10 @@ class Builder {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where, int max_depth) {
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    // The library takes it for the end and would let anything follow.
+    throw DataError(fmt::format("{}: byte {}: not valid JSON: a zero byte", where, zero + 1));
+  }
   std::size_t consumed = 0;
   Builder builder(where, max_depth, &consumed);
   Json::sax_parse(TrackedIterator(text.data(), &consumed),

@@ -37,6 +37,7 @@ TEST(Json, NamesTheFileAndTheByteOfASyntaxError) {
   EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of("{} {}"), HasSubstr("byte 4"));
   EXPECT_THAT(error_of("[NaN]"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of(std::string_view("{}\0x", 4)), HasSubstr("byte 3: not valid JSON"));
   EXPECT_THAT(error_of("[1e999]"), HasSubstr("not valid JSON"));
 }
 
