@@ -24,6 +24,7 @@ struct DataOptions {
   bool add_bos = false;
   bool add_eos = true;
   bool log_samples = false;
+  friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
 
 /// Refuses values that contradict each other or make no sense, by key (ConfigError). Touches no
