@@ -25,7 +25,7 @@ struct LedgerEntry {
 using Ledger = std::map<std::pair<CollectiveKind, std::string>, LedgerEntry>;
 
 /// A row over all ranks: calls and sent_bytes_per_rank are the largest over ranks, sent_bytes the
-/// sum.
+/// sum. Receives are in a rank's Ledger (for their waiting) and in no row.
 struct LedgerRow {
   CollectiveKind kind = CollectiveKind::AllReduce;
   std::string axis;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -45,8 +46,8 @@ struct Buffer {
   /// run. Transient buffers live from their first to their last instruction.
   bool persistent = false;
   std::int64_t bytes = 0;
-  std::int64_t offset =
-      -1;  ///< from the lane's start; set by the memory map, a multiple of kAlignment
+  /// From the lane's start; set by the memory map, a multiple of kAlignment.
+  std::int64_t offset = -1;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 inline constexpr std::int64_t kAlignment = 64;
@@ -59,6 +60,8 @@ struct Operand {
   Shape shape;
   friend bool operator==(const Operand&, const Operand&) = default;
 };
+/// Throws InternalError when they do not fit in 63 bits.
+[[nodiscard]] std::int64_t bytes_of(const Operand& operand);
 
 /// An operator: `kernels::prepare` with the instruction's inputs and outputs. `scratch` (if any) is
 /// the last *extra* operand, see Instruction::scratch.
@@ -79,24 +82,28 @@ struct SliceWork {
 /// A collective over `group`. Its segments are inputs[i] -> outputs[i], each cut on `dims[i]`-th
 /// dim of the *whole* shape: outer = dims before, length = that dim, trailing = dims after. For
 /// all_reduce and broadcast the cut is over the flat tensor (dims[i] = -1: outer 1, length = all
-/// elements, trailing 1), likewise for flat units.
+/// elements, trailing 1), likewise for flat units. A send has inputs only, a receive outputs only.
 struct CollectiveWork {
   CollectiveKind kind = CollectiveKind::AllReduce;
   ReduceOp op = ReduceOp::Sum;
   GroupId group = 0;
   std::vector<int> dims;
-  int peer = -1;
+  int peer = -1;  ///< root of a broadcast, other end of a send or receive: rank in the group
+  /// all_to_all only: elements to and from each rank of the group, in rank order.
+  std::vector<std::int64_t> input_counts;
+  std::vector<std::int64_t> output_counts;
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
 /// What happens once a window, on small values. The operands are fixed by kind:
-///   FinishCount   inputs: valid_count int64 [1] (reduced)           outputs: count float32 []  (1
-///   if no token is valid, so that nothing divides by zero) Squares       inputs: owned gradient
-///   ranges float32 [n] each     outputs: norm_words uint64 [ExactSum::kWords], overwritten. Ranges
-///   start at multiples of 1,024 elements of their tensor FinishNorm    inputs: norm_words
-///   (reduced), settings float64 [kSettings], loss float32 []
-///                 outputs: verdict float64 [kVerdict]: gradient norm, gradient scale (clip / norm
-///                 or 1), apply (1, or 0 when the norm or the loss is not finite)
+///
+///   FinishCount  valid_count int64 [1] (reduced) -> count float32 []
+///                1 if no token is valid, so that nothing divides by zero
+///   Squares      owned gradient ranges, float32 [n] each -> norm_words uint64 [ExactSum::kWords]
+///                overwritten; ranges start at multiples of 1,024 elements of their tensor
+///   FinishNorm   norm_words (reduced), settings float64 [kSettings], loss float32 []
+///                -> verdict float64 [kVerdict]: gradient norm, gradient scale (clip / norm or 1),
+///                apply (1, or 0 when the norm or the loss is not finite)
 enum class WindowKind : std::uint8_t { FinishCount, Squares, FinishNorm };
 struct WindowWork {
   WindowKind kind = WindowKind::FinishCount;
@@ -107,10 +114,11 @@ struct WindowWork {
 inline constexpr int kSettings = 3;
 inline constexpr int kVerdict = 3;
 
-/// The optimizer over ranges of flat memory, predicated on verdict[2] and scaled by verdict[1]. Per
-/// range i: inputs: settings, verdict, then gradient_0, gradient_1, … outputs: per range master,
-/// then `states` state tensors, then (if rounded) the bfloat16 weights; all float32 [n] but the
-/// last.
+/// The optimizer over ranges of flat memory, predicated on verdict[2] and scaled by verdict[1].
+///   inputs   settings, verdict, then the gradient of each range
+///   outputs  per range: master, then `states` state tensors, then (if rounded) the bfloat16
+///   weights
+/// All but the last are float32 [n].
 struct OptimizerWork {
   std::string rule = "adamw";  ///< adamw | sgd
   double beta1 = 0.9;
@@ -142,8 +150,8 @@ struct Instruction {
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
   Operand scratch;  ///< buffer -1: none
-  std::vector<InstructionId>
-      after;  ///< edges from other streams, ascending, all smaller than this instruction's id
+  /// Edges from other streams, ascending, all smaller than this instruction's id.
+  std::vector<InstructionId> after;
   double flops = 0;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -162,8 +170,9 @@ struct BatchSlot {
   friend bool operator==(const BatchSlot&, const BatchSlot&) = default;
 };
 struct HostOperands {
-  Operand valid_count;  ///< int64 [1]: written with the valid labels of this rank's rows; reduced
-                        ///< in place. If absent in a Program, buffer is -1 (all of these)
+  /// int64 [1]: written with the valid labels of this rank's rows; reduced in place. What a Program
+  /// does not have, of all of these, is buffer -1.
+  Operand valid_count;
   Operand settings;     ///< float64 [kSettings]: written
   Operand dropout_key;  ///< int64 [2]: seed, step: written
   Operand loss;         ///< float32 []: read: the window's loss
@@ -204,12 +213,16 @@ class Order {
   [[nodiscard]] std::vector<InstructionId> predecessors(InstructionId id) const;
   /// Whether `a` has always ended when `b` starts.
   [[nodiscard]] bool before(InstructionId a, InstructionId b) const;
+  /// The last instruction of `stream` that has always ended when `id` starts; -1 if none.
+  [[nodiscard]] InstructionId last_before(InstructionId id, StreamId stream) const;
 
  private:
+  std::size_t streams_ = 0;
+  std::vector<StreamId> stream_;
   std::vector<InstructionId> previous_;
   std::vector<std::vector<InstructionId>> after_;
-  /// clock[i][s]: the last instruction of stream s that has ended when i starts, -1 if none.
-  std::vector<std::vector<InstructionId>> clock_;
+  /// [id][stream]: last_before.
+  std::vector<InstructionId> clock_;
 };
 
 /// Adds the `after` edges that data needs: a reader after the last writer, a writer after the last
@@ -224,10 +237,11 @@ void add_data_edges(Program& program);
 void map_memory(Program& program);
 
 /// Bytes per category of one rank: persistent buffers as they are; transient: what each category
-/// holds at the moment of the peak. `peak` = private_bytes + window_bytes.
+/// holds at the moment when its lane holds most. `peak` = private_bytes + window_bytes = the
+/// categories + `gaps` (alignment, and what the memory map could not fill at that moment).
 struct MemoryAccount {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, communication = 0,
-               workspace = 0, peak = 0;
+               workspace = 0, gaps = 0, peak = 0;
   friend bool operator==(const MemoryAccount&, const MemoryAccount&) = default;
 };
 [[nodiscard]] MemoryAccount memory_account(const Program& program);
