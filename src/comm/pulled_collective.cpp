@@ -1,0 +1,146 @@
+#include "comm/pulled_collective.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "comm/futex.hpp"
+#include "comm/reduce.hpp"
+
+namespace sw {
+namespace {
+
+/// An all_to_all as plan_rounds wants it: one segment per peer.
+std::vector<Segment> pieces_per_peer(const Collective& collective) {
+  std::vector<Segment> pieces;
+  const std::int64_t size = size_of(collective.dtype);
+  std::byte* input = collective.segments[0].input;
+  std::byte* output = collective.segments[0].output;
+  for (std::size_t peer = 0; peer < collective.input_counts.size(); ++peer) {
+    pieces.push_back({.input = input, .output = output, .length = collective.output_counts[peer]});
+    input += collective.input_counts[peer] * size;
+    output += collective.output_counts[peer] * size;
+  }
+  return pieces;
+}
+
+double seconds(std::int64_t from_ns, std::int64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+}  // namespace
+
+PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
+                                   std::shared_ptr<Group> group, const Collective& collective)
+    : context_(std::move(context)),
+      group_(std::move(group)),
+      dtype_(collective.dtype),
+      op_(collective.op),
+      segments_(collective.kind == CollectiveKind::AllToAll ? pieces_per_peer(collective)
+                                                            : collective.segments),
+      pulled_bytes_(static_cast<std::size_t>(group_->size())) {
+  CollectiveSizes sizes = sizes_of(collective);
+  sizes.segments.clear();
+  for (const Segment& segment : segments_) {
+    sizes.segments.push_back({segment.outer, segment.length, segment.trailing});
+  }
+  rounds_ = plan_rounds(sizes, group_->size(), group_->index());
+  publish(collective, sizes);
+}
+
+PulledCollective::~PulledCollective() { context_->give_back_record(record_, record_bytes_); }
+
+void PulledCollective::publish(const Collective& collective, const CollectiveSizes& sizes) {
+  record_bytes_ = Record::bytes(segments_.size());
+  record_ = context_->take_record(record_bytes_);
+  auto* record = new (context_->control->at(record_)) Record;
+  record->kind = collective.kind;
+  record->op = collective.op;
+  record->algorithm = collective.algorithm;
+  record->dtype = collective.dtype;
+  record->peer = collective.peer;
+  record->segment_count = static_cast<std::int32_t>(segments_.size());
+  std::copy_n(collective.name.data(), std::min(collective.name.size(), record->name.size() - 1),
+              record->name.data());
+  const auto published = record->segments();
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Extent& extent = sizes.segments[i];
+    const bool counted = collective.kind == CollectiveKind::AllToAll;
+    new (&published[i])
+        PublishedSegment{.outer = extent.outer,
+                         .length = counted ? collective.input_counts[i] : extent.length,
+                         .trailing = extent.trailing,
+                         .expected = counted ? collective.output_counts[i] : 0,
+                         .input = context_->publish(segments_[i].input),
+                         .output = context_->publish(segments_[i].output)};
+  }
+  record->hash = hash_of(*record);
+}
+
+void PulledCollective::run() {
+  const std::int64_t start = monotonic_ns();
+  group_->arrive(record_);
+  const std::int64_t arrived = monotonic_ns();
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    if (i > 0) {
+      group_->synchronize();
+    }
+    run_round(rounds_[i]);
+  }
+  if (!rounds_.empty()) {
+    for (std::size_t member = 0; member < pulled_bytes_.size(); ++member) {
+      group_->add_sent_bytes(static_cast<int>(member), std::exchange(pulled_bytes_[member], 0));
+    }
+    group_->synchronize();
+  }
+  result_.sent_bytes += group_->take_sent_bytes();
+  result_.wait_seconds += seconds(start, arrived);
+  result_.seconds += seconds(start, monotonic_ns());
+  result_.calls += 1;
+}
+
+void PulledCollective::run_round(const Round& round) {
+  group_->begin_pulling();
+  for (const Move& move : round) {
+    run_move(move);
+  }
+  group_->end_pulling();
+}
+
+void PulledCollective::run_move(const Move& move) {
+  const std::int64_t size = size_of(dtype_);
+  std::byte* target = own_address(move.target);
+  operands_.clear();
+  for (const Operand& operand : move.operands) {
+    operands_.push_back(operand_address(operand));
+    if (operand.member != group_->index()) {
+      pulled_bytes_[static_cast<std::size_t>(operand.member)] += move.rows * move.columns * size;
+    }
+  }
+  for (std::int64_t row = 0; row < move.rows; ++row) {
+    reduce_elements(dtype_, op_, target, operands_, move.columns);
+    target += move.target.stride * size;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      operands_[i] += move.operands[i].piece.stride * size;
+    }
+  }
+}
+
+std::byte* PulledCollective::own_address(const Piece& piece) const {
+  const Segment& segment = segments_[static_cast<std::size_t>(piece.segment)];
+  return (piece.buffer == Buffer::Input ? segment.input : segment.output) +
+         piece.offset * size_of(dtype_);
+}
+
+const std::byte* PulledCollective::operand_address(const Operand& operand) const {
+  if (operand.member == group_->index()) {
+    return own_address(operand.piece);
+  }
+  const auto segment = static_cast<std::size_t>(operand.piece.segment);
+  const PublishedSegment& theirs = group_->record_of(operand.member).segments()[segment];
+  return group_->find(operand.member,
+                      operand.piece.buffer == Buffer::Input ? theirs.input : theirs.output) +
+         operand.piece.offset * size_of(dtype_);
+}
+
+}  // namespace sw

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/algorithms.hpp"
+#include "comm/communicator.hpp"
+#include "comm/group.hpp"
+#include "comm/rank_context.hpp"
+
+namespace sw {
+
+/// A collective in which every rank pulls what it needs straight out of its peers' windows.
+class PulledCollective final : public PreparedCollective {
+ public:
+  /// `collective` has passed check_collective; `peer` and ranks are those of `group`.
+  PulledCollective(std::shared_ptr<RankContext> context, std::shared_ptr<Group> group,
+                   const Collective& collective);
+  ~PulledCollective() override;
+  PulledCollective(const PulledCollective&) = delete;
+  PulledCollective& operator=(const PulledCollective&) = delete;
+
+  void run() override;
+  [[nodiscard]] CollectiveResult result() const override { return result_; }
+  void reset() override { result_ = {}; }
+
+ private:
+  void publish(const Collective& collective, const CollectiveSizes& sizes);
+  void run_round(const Round& round);
+  void run_move(const Move& move);
+  [[nodiscard]] const std::byte* operand_address(const Operand& operand) const;
+  [[nodiscard]] std::byte* own_address(const Piece& piece) const;
+
+  std::shared_ptr<RankContext> context_;
+  std::shared_ptr<Group> group_;
+  DType dtype_;
+  ReduceOp op_;
+  std::vector<Segment> segments_;  ///< own buffers, as in plan_rounds
+  std::vector<Round> rounds_;
+  std::int64_t record_ = 0;
+  std::int64_t record_bytes_ = 0;
+  std::vector<const std::byte*> operands_;  ///< of the move at hand
+  std::vector<std::int64_t> pulled_bytes_;  ///< in this call, by member
+  CollectiveResult result_;
+};
+
+}  // namespace sw

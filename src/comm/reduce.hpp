@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "comm/communicator.hpp"
+
+namespace sw {
+
+/// Whether elements of this type can be summed and compared.
+[[nodiscard]] bool can_reduce(DType dtype);
+
+/// target[i] = operands[0][i] op operands[1][i] op …, in this order. Integers wrap; bfloat16 is
+/// summed in float32 and rounded once; a NaN anywhere gives NaN, in the maximum too. The target may
+/// be one of the operands, else they do not overlap.
+void reduce_elements(DType dtype, ReduceOp op, std::byte* target,
+                     std::span<const std::byte* const> operands, std::int64_t count);
+
+}  // namespace sw
