@@ -89,7 +89,10 @@ class Differentiation {
                             ? parts.front()
                             : graph_.make("add", parts, "d(" + graph_.value(value).name + ")",
                                           graph_.value(value).dtype);
-    graph_.value(sum).gradient_of = value;
+    if (graph_.value(sum).gradient_of <
+        0) {  // a gradient that passes through belongs to the value nearest the loss
+      graph_.value(sum).gradient_of = value;
+    }
     return sum;
   }
 

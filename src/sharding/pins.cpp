@@ -1,0 +1,95 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "sharding/sharding.hpp"
+
+namespace sw {
+namespace {
+
+/// "1, 2, 4, 8": the divisors of a size, for messages.
+std::string divisors(std::int64_t size) {
+  std::vector<std::int64_t> result;
+  for (std::int64_t d = 1; d <= size; ++d) {
+    if (size % d == 0) {
+      result.push_back(d);
+    }
+  }
+  return fmt::format("{}", fmt::join(result, ", "));
+}
+
+int size_of_axis(const Mesh& mesh, const std::string& name) {
+  const int axis = mesh.find(name);
+  return axis < 0 ? 1 : mesh.axes()[static_cast<std::size_t>(axis)].size;
+}
+
+void check_divides(std::int64_t size, const char* what, const char* key, int parts) {
+  if (size % parts != 0) {
+    throw ConfigError(fmt::format("parallel.{} = {} does not divide {} = {}; values that do: {}",
+                                  key, parts, what, size, divisors(size)));
+  }
+}
+
+void check_enough(std::int64_t size, const std::string& what, const char* key, int parts) {
+  if (size < parts) {
+    throw ConfigError(fmt::format("parallel.{} = {} is more than {} = {}; use at most {}", key,
+                                  parts, what, size, size));
+  }
+}
+
+}  // namespace
+
+Sharding parameter_sharding(const Value& parameter, const Mesh& mesh) {
+  Sharding sharding(mesh.axes().size());
+  const int tp = mesh.find("tp");
+  if (tp < 0) {
+    return sharding;
+  }
+  const int parts = mesh.axes()[static_cast<std::size_t>(tp)].size;
+  for (std::size_t d = 0; d < parameter.letters.size(); ++d) {
+    const char letter = parameter.letters[d];
+    const bool cut = letter == 'h' || letter == 'f' || letter == 'v' ||
+                     (letter == 'g' && parameter.shape[d] % parts == 0);
+    if (cut) {
+      sharding[static_cast<std::size_t>(tp)] = shard(static_cast<int>(d));
+    }
+  }
+  return sharding;
+}
+
+void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOptions& options) {
+  const int tp = size_of_axis(mesh, "tp");
+  const int dp = size_of_axis(mesh, "dp");
+  const Graph& graph = model.graph;
+  for (const ValueId id : graph.parameters()) {
+    const Value& parameter = graph.value(id);
+    for (std::size_t d = 0; d < parameter.letters.size(); ++d) {
+      if (parameter.letters[d] == 'h') {
+        check_divides(parameter.shape[d], "the number of attention heads", "tp", tp);
+      } else if (parameter.letters[d] == 'f' || parameter.letters[d] == 'v') {
+        check_enough(parameter.shape[d], fmt::format("dim {} of {}", d, parameter.name), "tp", tp);
+      }
+    }
+  }
+  const Shape& tokens = graph.value(model.tokens).shape;
+  check_enough(tokens.at(0), "the sequences of a micro-batch over all data-parallel ranks", "dp",
+               dp);
+  if (options.sequence_parallel) {
+    check_divides(tokens.at(1), "data.sequence_length", "tp", tp);
+  }
+}
+
+std::vector<Range> copy_box(const ModelGraph& model, const ShardedGraph& sharded, CopyId id,
+                            const std::vector<int>& coordinates) {
+  const Copy& copy = sharded.copies.at(static_cast<std::size_t>(id));
+  return local_box(model.graph.value(copy.value).shape, copy.sharding, sharded.mesh, coordinates);
+}
+
+DType copy_dtype(const ModelGraph& model, const ShardedGraph& sharded, CopyId id) {
+  const Copy& copy = sharded.copies.at(static_cast<std::size_t>(id));
+  const DType dtype = model.graph.value(copy.value).dtype;
+  const bool partial = std::any_of(copy.sharding.begin(), copy.sharding.end(),
+                                   [](Placement placement) { return placement.is_partial(); });
+  return partial && dtype == DType::BFloat16 ? DType::Float32 : dtype;
+}
+
+}  // namespace sw
