@@ -14,15 +14,15 @@ class Parts {
       : extent_(extent), segment_(segment), ranks_(ranks) {}
 
   /// Part `part` where it lies inside a whole buffer.
-  [[nodiscard]] Piece in_whole(Buffer buffer, int part) const {
+  [[nodiscard]] Strip in_whole(Side buffer, int part) const {
     return {buffer, segment_, range(part).begin * extent_.trailing,
             extent_.length * extent_.trailing};
   }
   /// Part `part` as a buffer of its own.
-  [[nodiscard]] Piece dense(Buffer buffer, int part) const {
+  [[nodiscard]] Strip dense(Side buffer, int part) const {
     return {buffer, segment_, 0, range(part).size() * extent_.trailing};
   }
-  [[nodiscard]] Move move(int part, Piece target, std::vector<Operand> operands) const {
+  [[nodiscard]] Pull move(int part, Strip target, std::vector<Source> operands) const {
     return {target, std::move(operands), extent_.outer, range(part).size() * extent_.trailing};
   }
   [[nodiscard]] int wrap(int part) const { return ((part % ranks_) + ranks_) % ranks_; }
@@ -36,32 +36,32 @@ class Parts {
 };
 
 /// All ranks' part `part`, added in rank order.
-Move sum_of_all(const Parts& parts, int ranks, int part, Piece target) {
-  std::vector<Operand> operands;
+Pull sum_of_all(const Parts& parts, int ranks, int part, Strip target) {
+  std::vector<Source> operands;
   for (int member = 0; member < ranks; ++member) {
-    operands.push_back({member, parts.in_whole(Buffer::Input, part)});
+    operands.push_back({member, parts.in_whole(Side::Input, part)});
   }
   return parts.move(part, target, std::move(operands));
 }
 
 void direct_all_reduce(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
-  rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.in_whole(Buffer::Output, rank)));
+  rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.in_whole(Side::Output, rank)));
   for (int step = 1; step < ranks; ++step) {
     const int from = parts.wrap(rank + step);
-    const Piece piece = parts.in_whole(Buffer::Output, from);
+    const Strip piece = parts.in_whole(Side::Output, from);
     rounds[1].push_back(parts.move(from, piece, {{from, piece}}));
   }
 }
 
 void direct_reduce_scatter(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
-  rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.dense(Buffer::Output, rank)));
+  rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.dense(Side::Output, rank)));
 }
 
 void direct_all_gather(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
   for (int step = 0; step < ranks; ++step) {
     const int from = parts.wrap(rank + step);
-    rounds[0].push_back(parts.move(from, parts.in_whole(Buffer::Output, from),
-                                   {{from, parts.dense(Buffer::Input, from)}}));
+    rounds[0].push_back(parts.move(from, parts.in_whole(Side::Output, from),
+                                   {{from, parts.dense(Side::Input, from)}}));
   }
 }
 
@@ -71,14 +71,14 @@ void ring_all_reduce(const Parts& parts, int ranks, int rank, std::vector<Round>
   const int left = parts.wrap(rank - 1);
   for (int step = 0; step < ranks - 1; ++step) {
     const int part = parts.wrap(rank - 1 - step);
-    const Buffer source = step == 0 ? Buffer::Input : Buffer::Output;
+    const Side source = step == 0 ? Side::Input : Side::Output;
     rounds[static_cast<std::size_t>(step)].push_back(parts.move(
-        part, parts.in_whole(Buffer::Output, part),
-        {{left, parts.in_whole(source, part)}, {rank, parts.in_whole(Buffer::Input, part)}}));
+        part, parts.in_whole(Side::Output, part),
+        {{left, parts.in_whole(source, part)}, {rank, parts.in_whole(Side::Input, part)}}));
   }
   for (int step = 0; step < ranks - 1; ++step) {
     const int part = parts.wrap(rank - step);
-    const Piece piece = parts.in_whole(Buffer::Output, part);
+    const Strip piece = parts.in_whole(Side::Output, part);
     rounds[static_cast<std::size_t>(ranks - 1 + step)].push_back(
         parts.move(part, piece, {{left, piece}}));
   }
@@ -89,31 +89,29 @@ void ring_reduce_scatter(const Parts& parts, int ranks, int rank, std::vector<Ro
   const int left = parts.wrap(rank - 1);
   for (int step = 0; step < ranks - 1; ++step) {
     const int part = parts.wrap(rank - 2 - step);
-    const Piece piece = parts.in_whole(Buffer::Input, part);
+    const Strip piece = parts.in_whole(Side::Input, part);
     const bool last = part == rank;
     rounds[static_cast<std::size_t>(step)].push_back(parts.move(
-        part, last ? parts.dense(Buffer::Output, part) : piece, {{left, piece}, {rank, piece}}));
+        part, last ? parts.dense(Side::Output, part) : piece, {{left, piece}, {rank, piece}}));
   }
 }
 
 void ring_all_gather(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
   const int left = parts.wrap(rank - 1);
-  rounds[0].push_back(parts.move(rank, parts.in_whole(Buffer::Output, rank),
-                                 {{rank, parts.dense(Buffer::Input, rank)}}));
+  rounds[0].push_back(parts.move(rank, parts.in_whole(Side::Output, rank),
+                                 {{rank, parts.dense(Side::Input, rank)}}));
   for (int step = 0; step < ranks - 1; ++step) {
     const int part = parts.wrap(rank - 1 - step);
-    const Piece whole = parts.in_whole(Buffer::Output, part);
+    const Strip whole = parts.in_whole(Side::Output, part);
     rounds[static_cast<std::size_t>(step)].push_back(
-        parts.move(part, whole, {{left, step == 0 ? parts.dense(Buffer::Input, part) : whole}}));
+        parts.move(part, whole, {{left, step == 0 ? parts.dense(Side::Input, part) : whole}}));
   }
 }
 
-Move copy_whole(const Extent& extent, int segment, int from) {
+Pull copy_whole(const Extent& extent, int segment, int from) {
   const std::int64_t row = extent.length * extent.trailing;
-  return {{Buffer::Output, segment, 0, row},
-          {{from, {Buffer::Input, segment, 0, row}}},
-          extent.outer,
-          row};
+  return {
+      {Side::Output, segment, 0, row}, {{from, {Side::Input, segment, 0, row}}}, extent.outer, row};
 }
 
 void add_segment(const CollectiveSizes& sizes, int segment, int ranks, int rank,
@@ -134,8 +132,8 @@ void add_segment(const CollectiveSizes& sizes, int segment, int ranks, int rank,
       return;
     case CollectiveKind::AllToAll: {
       const std::int64_t count = extent.length;
-      rounds[0].push_back({{Buffer::Output, segment, 0, count},
-                           {{segment, {Buffer::Input, rank, 0, count}}},
+      rounds[0].push_back({{Side::Output, segment, 0, count},
+                           {{segment, {Side::Input, rank, 0, count}}},
                            1,
                            count});
       return;
@@ -147,9 +145,9 @@ void add_segment(const CollectiveSizes& sizes, int segment, int ranks, int rank,
 }
 
 /// Rows that touch become one.
-void merge_rows(Move& move) {
+void merge_rows(Pull& move) {
   bool dense = move.target.stride == move.columns;
-  for (const Operand& operand : move.operands) {
+  for (const Source& operand : move.operands) {
     dense = dense && operand.piece.stride == move.columns;
   }
   if (dense) {
@@ -172,8 +170,8 @@ std::vector<Round> plan_rounds(const CollectiveSizes& sizes, int ranks, int rank
     add_segment(own, segment, ranks, rank, rounds);
   }
   for (Round& round : rounds) {
-    std::erase_if(round, [](const Move& move) { return move.rows * move.columns == 0; });
-    for (Move& move : round) {
+    std::erase_if(round, [](const Pull& move) { return move.rows * move.columns == 0; });
+    for (Pull& move : round) {
       merge_rows(move);
     }
   }

@@ -9,30 +9,30 @@
 /// transport.
 namespace sw {
 
-enum class Buffer : std::uint8_t { Input, Output };
+enum class Side : std::uint8_t { Input, Output };
 
 /// Rows of elements inside a segment's input or output; row i starts at offset + i * stride.
-struct Piece {
-  Buffer buffer = Buffer::Input;
+struct Strip {
+  Side buffer = Side::Input;
   int segment = 0;
   std::int64_t offset = 0;  ///< elements
   std::int64_t stride = 0;  ///< elements
 };
 
-struct Operand {
+struct Source {
   int member = 0;
-  Piece piece;
+  Strip piece;
 };
 
 /// target = operands[0] op operands[1] op …, in this order; one operand is a copy. The target lies
 /// in this rank's own buffers.
-struct Move {
-  Piece target;
-  std::vector<Operand> operands;
+struct Pull {
+  Strip target;
+  std::vector<Source> operands;
   std::int64_t rows = 1;
   std::int64_t columns = 0;
 };
-using Round = std::vector<Move>;
+using Round = std::vector<Pull>;
 
 /// The rounds of one rank. The group synchronizes before each round and after the last.
 /// In an all_to_all, segment j is the piece to (input) and from (output) rank j, and `sizes` is not

@@ -34,8 +34,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<RankContext> context, std::string name, const std::string& key,
-             std::vector<int> members)
+GroupMember::GroupMember(std::shared_ptr<RankContext> context, std::string name,
+                         const std::string& key, std::vector<int> members)
     : context_(std::move(context)),
       control_(*context_->control),
       name_(std::move(name)),
@@ -48,7 +48,7 @@ Group::Group(std::shared_ptr<RankContext> context, std::string name, const std::
   open_state(hash == 0 ? 1 : hash);
 }
 
-void Group::open_state(std::uint64_t key) {
+void GroupMember::open_state(std::uint64_t key) {
   bool created = false;
   GroupEntry& entry = control_.find_group(key, created);
   if (created) {
@@ -78,7 +78,7 @@ void Group::open_state(std::uint64_t key) {
   slots_ = std::launder(reinterpret_cast<MemberSlot*>(header_ + 1));
 }
 
-void Group::arrive(std::int64_t record) {
+void GroupMember::arrive(std::int64_t record) {
   MemberSlot& slot = slots_[index_];
   slot.record.store(record, std::memory_order_relaxed);
   slot.sequence.store(++sequence_, std::memory_order_relaxed);
@@ -86,9 +86,9 @@ void Group::arrive(std::int64_t record) {
   step(true);
 }
 
-void Group::synchronize() { step(false); }
+void GroupMember::synchronize() { step(false); }
 
-void Group::step(bool check) {
+void GroupMember::step(bool check) {
   if (control_.is_aborted()) {
     leave();
   }
@@ -108,7 +108,7 @@ void Group::step(bool check) {
   }
 }
 
-void Group::check_records() {
+void GroupMember::check_records() {
   const auto caller = [this](int member) {
     const auto index = static_cast<std::size_t>(member);
     return Caller{&record_of(member), member, members_[index]};
@@ -126,7 +126,7 @@ void Group::check_records() {
   }
 }
 
-void Group::finish_step() {
+void GroupMember::finish_step() {
   header_->arrived.store(0, std::memory_order_relaxed);
   std::uint32_t epoch = header_->epoch.load(std::memory_order_relaxed);
   while (!header_->epoch.compare_exchange_weak(
@@ -139,7 +139,7 @@ void Group::finish_step() {
   }
 }
 
-void Group::wait_for_step(std::uint32_t epoch) {
+void GroupMember::wait_for_step(std::uint32_t epoch) {
   for (int i = 0; control_.may_spin() && i < kSpins; ++i) {
     if (header_->epoch.load(std::memory_order_acquire) != epoch) {
       return;
@@ -158,7 +158,7 @@ void Group::wait_for_step(std::uint32_t epoch) {
   status.sleeping.fetch_sub(1);
 }
 
-void Group::sleep_until_step(std::uint32_t epoch) {
+void GroupMember::sleep_until_step(std::uint32_t epoch) {
   const std::int64_t waiting_since = monotonic_ns();
   while (header_->epoch.load() == epoch && !control_.is_aborted()) {
     const std::int64_t left = time_left(waiting_since);
@@ -166,12 +166,12 @@ void Group::sleep_until_step(std::uint32_t epoch) {
   }
 }
 
-bool Group::has_arrived(int member) const {
+bool GroupMember::has_arrived(int member) const {
   return static_cast<std::int32_t>(slots_[member].steps.load(std::memory_order_acquire) - steps_) >=
          0;
 }
 
-std::int64_t Group::time_left(std::int64_t waiting_since) {
+std::int64_t GroupMember::time_left(std::int64_t waiting_since) {
   const std::int64_t now = monotonic_ns();
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   std::vector<int> lost;
@@ -197,7 +197,7 @@ std::int64_t Group::time_left(std::int64_t waiting_since) {
   return shortest;
 }
 
-std::string Group::lost_message(const std::vector<int>& lost) const {
+std::string GroupMember::lost_message(const std::vector<int>& lost) const {
   std::vector<int> present;
   for (int member = 0; member < size(); ++member) {
     if (has_arrived(member)) {
@@ -213,22 +213,22 @@ std::string Group::lost_message(const std::vector<int>& lost) const {
   return text;
 }
 
-std::string Group::here() const {
+std::string GroupMember::here() const {
   const Record& own = record_of(index_);
   const std::string quoted = own.name[0] == 0 ? "" : fmt::format(" '{}'", own.name.data());
   return fmt::format("{} #{}{} on group {}", to_text(own.kind), sequence_, quoted, name_);
 }
 
-void Group::begin_pulling() {
+void GroupMember::begin_pulling() {
   slots_[index_].pulling.store(1);
   if (control_.is_aborted()) {
     leave();
   }
 }
 
-void Group::end_pulling() { slots_[index_].pulling.store(0, std::memory_order_release); }
+void GroupMember::end_pulling() { slots_[index_].pulling.store(0, std::memory_order_release); }
 
-void Group::leave() {
+void GroupMember::leave() {
   end_pulling();
   if (context_->one_address_space) {
     // Whoever throws may free its buffers: first let the others stop reading them. They either have
@@ -242,20 +242,20 @@ void Group::leave() {
   throw CommError(control_.aborted());
 }
 
-const Record& Group::record_of(int member) const {
+const Record& GroupMember::record_of(int member) const {
   const std::int64_t offset = slots_[member].record.load(std::memory_order_relaxed);
   return *std::launder(reinterpret_cast<const Record*>(control_.at(offset)));
 }
 
-const std::byte* Group::find(int member, std::uint64_t published) const {
+const std::byte* GroupMember::find(int member, std::uint64_t published) const {
   return context_->find(members_[static_cast<std::size_t>(member)], published);
 }
 
-void Group::add_sent_bytes(int member, std::int64_t bytes) {
+void GroupMember::add_sent_bytes(int member, std::int64_t bytes) {
   slots_[member].sent_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-std::int64_t Group::take_sent_bytes() {
+std::int64_t GroupMember::take_sent_bytes() {
   return slots_[index_].sent_bytes.exchange(0, std::memory_order_relaxed);
 }
 

@@ -22,12 +22,12 @@ struct alignas(64) MemberSlot {
 
 /// A process group as one member holds it: synchronization, and the checks and deadlines that ride
 /// in it. Not thread-safe: a group belongs to one stream.
-class Group {
+class GroupMember {
  public:
   /// `members` are ranks of the world, this one among them. `name` is for messages, `key` tells
   /// groups apart. Blocks until the first member to ask has made the shared state.
-  Group(std::shared_ptr<RankContext> context, std::string name, const std::string& key,
-        std::vector<int> members);
+  GroupMember(std::shared_ptr<RankContext> context, std::string name, const std::string& key,
+              std::vector<int> members);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }

@@ -25,13 +25,13 @@ class GroupCommunicator final : public Communicator {
  private:
   /// The group of this rank and one other, which sends and receives run in: the rest of the members
   /// have no part in them.
-  [[nodiscard]] std::shared_ptr<Group> pair_with(int peer);
+  [[nodiscard]] std::shared_ptr<GroupMember> pair_with(int peer);
 
   std::shared_ptr<RankContext> context_;
   std::vector<int> members_;
   std::string key_;
-  std::shared_ptr<Group> group_;
-  std::map<int, std::shared_ptr<Group>> pairs_;
+  std::shared_ptr<GroupMember> group_;
+  std::map<int, std::shared_ptr<GroupMember>> pairs_;
 };
 
 }  // namespace sw

@@ -31,7 +31,7 @@ double seconds(std::int64_t from_ns, std::int64_t to_ns) {
 }  // namespace
 
 PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
-                                   std::shared_ptr<Group> group, const Collective& collective)
+                                   std::shared_ptr<GroupMember> group, const Collective& collective)
     : context_(std::move(context)),
       group_(std::move(group)),
       dtype_(collective.dtype),
@@ -101,17 +101,17 @@ void PulledCollective::run() {
 
 void PulledCollective::run_round(const Round& round) {
   group_->begin_pulling();
-  for (const Move& move : round) {
+  for (const Pull& move : round) {
     run_move(move);
   }
   group_->end_pulling();
 }
 
-void PulledCollective::run_move(const Move& move) {
+void PulledCollective::run_move(const Pull& move) {
   const std::int64_t size = size_of(dtype_);
   std::byte* target = own_address(move.target);
   operands_.clear();
-  for (const Operand& operand : move.operands) {
+  for (const Source& operand : move.operands) {
     operands_.push_back(operand_address(operand));
     if (operand.member != group_->index()) {
       pulled_bytes_[static_cast<std::size_t>(operand.member)] += move.rows * move.columns * size;
@@ -126,20 +126,20 @@ void PulledCollective::run_move(const Move& move) {
   }
 }
 
-std::byte* PulledCollective::own_address(const Piece& piece) const {
+std::byte* PulledCollective::own_address(const Strip& piece) const {
   const Segment& segment = segments_[static_cast<std::size_t>(piece.segment)];
-  return (piece.buffer == Buffer::Input ? segment.input : segment.output) +
+  return (piece.buffer == Side::Input ? segment.input : segment.output) +
          piece.offset * size_of(dtype_);
 }
 
-const std::byte* PulledCollective::operand_address(const Operand& operand) const {
+const std::byte* PulledCollective::operand_address(const Source& operand) const {
   if (operand.member == group_->index()) {
     return own_address(operand.piece);
   }
   const auto segment = static_cast<std::size_t>(operand.piece.segment);
   const PublishedSegment& theirs = group_->record_of(operand.member).segments()[segment];
   return group_->find(operand.member,
-                      operand.piece.buffer == Buffer::Input ? theirs.input : theirs.output) +
+                      operand.piece.buffer == Side::Input ? theirs.input : theirs.output) +
          operand.piece.offset * size_of(dtype_);
 }
 

@@ -14,7 +14,7 @@ namespace sw {
 class PulledCollective final : public PreparedCollective {
  public:
   /// `collective` has passed check_collective; `peer` and ranks are those of `group`.
-  PulledCollective(std::shared_ptr<RankContext> context, std::shared_ptr<Group> group,
+  PulledCollective(std::shared_ptr<RankContext> context, std::shared_ptr<GroupMember> group,
                    const Collective& collective);
   ~PulledCollective() override;
   PulledCollective(const PulledCollective&) = delete;
@@ -27,12 +27,12 @@ class PulledCollective final : public PreparedCollective {
  private:
   void publish(const Collective& collective, const CollectiveSizes& sizes);
   void run_round(const Round& round);
-  void run_move(const Move& move);
-  [[nodiscard]] const std::byte* operand_address(const Operand& operand) const;
-  [[nodiscard]] std::byte* own_address(const Piece& piece) const;
+  void run_move(const Pull& move);
+  [[nodiscard]] const std::byte* operand_address(const Source& operand) const;
+  [[nodiscard]] std::byte* own_address(const Strip& piece) const;
 
   std::shared_ptr<RankContext> context_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<GroupMember> group_;
   DType dtype_;
   ReduceOp op_;
   std::vector<Segment> segments_;  ///< own buffers, as in plan_rounds
