@@ -1,0 +1,91 @@
+#include "model/forward.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.hpp"
+#include "model/parameters.hpp"
+
+namespace sw {
+
+Forward::Forward(const ModelConfig& config, std::int64_t micro_batch, std::int64_t sequence,
+                 DType activation)
+    : config_(config), activation_(activation) {
+  Graph& graph = model_.graph;
+  const Shape rows = {micro_batch, sequence};
+  model_.tokens = graph.input("tokens", rows, DType::Int32);
+  model_.labels = graph.input("labels", rows, DType::Int32);
+  model_.positions = graph.input("positions", rows, DType::Int32);
+  model_.documents = graph.input("documents", rows, DType::Int32);
+  model_.count = graph.input("count", {}, DType::Float32);
+  if (config.embedding_dropout > 0 || config.residual_dropout > 0) {
+    model_.dropout_key = graph.input("dropout_key", {2}, DType::Int64);
+  }
+  for (const ParameterSpec& spec : parameter_specs(config)) {
+    const ValueId id = graph.parameter(spec.name, spec.shape, activation, spec.letters, spec.layer);
+    graph.value(id).decay = spec.decay;
+    weights_.emplace(spec.name, id);
+  }
+}
+
+ValueId Forward::weight(const std::string& parameter) const {
+  const auto found = weights_.find(parameter);
+  SW_CHECK(found != weights_.end(), "the model has no parameter {}", parameter);
+  return found->second;
+}
+
+void Forward::set_layer(int layer) {
+  layer_ = layer;
+  model_.graph.set_layer(layer);
+}
+
+std::string Forward::named(std::string_view name) const {
+  return layer_ < 0 ? std::string(name) : fmt::format("layers.{}.{}", layer_, name);
+}
+
+ValueId Forward::make(std::string_view op, std::vector<ValueId> inputs, std::string_view name,
+                      kernels::Parameters parameters) {
+  return model_.graph.make(op, std::move(inputs), named(name), activation_, std::move(parameters));
+}
+
+ValueId Forward::product(std::string_view spec, ValueId x, const std::string& weight_name,
+                         const std::string& bias, std::string_view name) {
+  const ValueId y =
+      model_.graph.einsum(std::string(spec), x, weight(weight_name), named(name), activation_);
+  return bias.empty() ? y : make("bias_add", {y, weight(bias)}, fmt::format("{}_bias", name));
+}
+
+ValueId Forward::attention(ValueId query, ValueId key, ValueId value) {
+  kernels::AttentionParameters parameters;
+  parameters.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
+  parameters.heads_per_kv = config_.heads / config_.kv_heads;
+  parameters.window = config_.window;
+  return make(
+      "attention",
+      {query, key, value, model_.positions, model_.positions, model_.documents, model_.documents},
+      "attention", parameters);
+}
+
+ValueId Forward::dropout(ValueId x, double rate, std::string_view name) {
+  if (rate == 0) {
+    return x;
+  }
+  kernels::DropoutParameters parameters;
+  parameters.rate = rate;
+  parameters.stream = dropouts_++;
+  parameters.whole = model_.graph.value(x).shape;
+  parameters.start = Shape(parameters.whole.size(), 0);
+  return make("dropout", {x, model_.dropout_key}, name, parameters);
+}
+
+ValueId Forward::residual(ValueId x) {
+  model_.graph.value(x).residual = true;
+  return x;
+}
+
+ValueId Forward::head(ValueId x, const std::string& weight_name) {
+  return model_.graph.einsum("bsd,vd->bsv", x, weight(weight_name), named("logits"),
+                             DType::Float32);
+}
+
+}  // namespace sw

@@ -1,0 +1,94 @@
+#include "model/parameters.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/random.hpp"
+
+namespace sw {
+namespace {
+
+/// The stream of random numbers that belongs to a name.
+std::uint64_t stream_of(std::string_view name) {
+  return hash64(std::as_bytes(std::span(name.data(), name.size())));
+}
+
+float initial_value(const Initialization& initial, std::uint64_t seed, std::uint64_t stream,
+                    std::int64_t index) {
+  if (initial.deviation == 0) {
+    return static_cast<float>(initial.mean);
+  }
+  return static_cast<float>(
+      initial.mean + initial.deviation * normal(seed, stream, static_cast<std::uint64_t>(index)));
+}
+
+}  // namespace
+
+void initialize(const ParameterSpec& spec, std::uint64_t seed, Range range,
+                std::span<float> values) {
+  SW_CHECK(range.begin >= 0 && range.begin <= range.end && range.end <= elements(spec.shape),
+           "{}: elements {} to {} of {}", spec.name, range.begin, range.end, elements(spec.shape));
+  SW_CHECK(static_cast<std::int64_t>(values.size()) == range.size(),
+           "{}: {} values for {} elements", spec.name, values.size(), range.size());
+  const std::uint64_t stream = stream_of(spec.name);
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    values[static_cast<std::size_t>(i - range.begin)] =
+        initial_value(spec.initial, seed, stream, i);
+  }
+}
+
+void initialize(const ParameterSpec& spec, std::uint64_t seed, const std::vector<Range>& box,
+                std::span<float> values) {
+  std::int64_t written = 0;
+  for_each_row(spec.shape, box, [&](Range row) {
+    initialize(
+        spec, seed, row,
+        values.subspan(static_cast<std::size_t>(written), static_cast<std::size_t>(row.size())));
+    written += row.size();
+  });
+  SW_CHECK(written == static_cast<std::int64_t>(values.size()), "{}: {} values for a box of {}",
+           spec.name, values.size(), written);
+}
+
+void for_each_row(const Shape& shape, const std::vector<Range>& box,
+                  const std::function<void(Range)>& row) {
+  SW_CHECK(box.size() == shape.size(), "a box of {} dims in a tensor of {}", box.size(),
+           shape.size());
+  // Trailing dims that are taken whole are one run of memory with the dim before them.
+  std::int64_t trailing = 1;
+  std::size_t dims = shape.size();
+  while (dims > 0 && box[dims - 1] == Range{0, shape[dims - 1]}) {
+    trailing *= shape[--dims];
+  }
+  const Range inner = dims == 0 ? Range{0, 1} : box[--dims];
+  Shape index;
+  for (std::size_t dim = 0; dim < dims; ++dim) {
+    if (box[dim].size() <= 0) {
+      return;
+    }
+    index.push_back(box[dim].begin);
+  }
+  if (inner.size() <= 0 || trailing == 0) {
+    return;
+  }
+  const std::int64_t inner_size = shape.size() == dims ? 1 : shape[dims];
+  while (true) {
+    std::int64_t start = 0;
+    for (std::size_t dim = 0; dim < dims; ++dim) {
+      start = start * shape[dim] + index[dim];
+    }
+    start *= inner_size;
+    row({(start + inner.begin) * trailing, (start + inner.end) * trailing});
+    std::size_t dim = dims;
+    while (dim > 0 && ++index[dim - 1] == box[dim - 1].end) {
+      index[dim - 1] = box[dim - 1].begin;
+      --dim;
+    }
+    if (dim == 0) {
+      return;
+    }
+  }
+}
+
+}  // namespace sw

@@ -1,0 +1,44 @@
+#include "model/specs.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace sw {
+
+void Specs::matrix(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
+                   double scale) {
+  add(name, std::move(shape), std::move(letters), std::move(tensor_shape), true,
+      {.mean = 0, .deviation = config_.initializer_range * scale});
+}
+
+void Specs::norm(const std::string& name) {
+  add(name, {config_.hidden}, "d", {config_.hidden}, false, {.mean = 1, .deviation = 0});
+}
+
+void Specs::bias(const std::string& name, Shape shape, std::string letters) {
+  const std::int64_t size = elements(shape);
+  add(name, std::move(shape), std::move(letters), {size}, false, {});
+}
+
+void Specs::fuse(std::string tensor, std::int64_t index, std::int64_t parts) {
+  StoredPart& stored = specs_.back().stored;
+  const std::int64_t width = stored.tensor_shape.back();
+  stored.tensor = std::move(tensor);
+  stored.tensor_shape.back() = width * parts;
+  stored.box.back() = {width * index, width * (index + 1)};
+}
+
+void Specs::add(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
+                bool decay, Initialization initial) {
+  SW_CHECK(elements(shape) == elements(tensor_shape), "{}: {} and {}", name, to_text(shape),
+           to_text(tensor_shape));
+  StoredPart stored{name, tensor_shape, {}};
+  for (const std::int64_t size : tensor_shape) {
+    stored.box.push_back({0, size});
+  }
+  specs_.push_back(
+      {name, std::move(shape), std::move(letters), layer_, decay, initial, std::move(stored)});
+}
+
+}  // namespace sw
