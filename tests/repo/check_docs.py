@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""check_docs.py ROOT: fails when a page links to a file, or names a source, that does not exist.
+
+A name in `code` that starts with a top folder (src/, tests/, docs/, examples/, tools/, cmake/) is a
+path; <placeholders> are not checked.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+NAMED = re.compile(r"`((?:src|tests|docs|examples|tools|cmake)/[\w./-]*)`")
+
+
+def pages(root):
+    yield from sorted(Path(root).glob("*.md"))
+    yield from sorted(Path(root, "docs").rglob("*.md"))
+
+
+def violations(root):
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        links = [(link, page.parent / link) for link in LINK.findall(text) if "://" not in link]
+        named = [(name, Path(root) / name) for name in NAMED.findall(text)]
+        for name, target in links + named:
+            if not target.exists():
+                yield f"{page.relative_to(root)}: {name} does not exist"
+
+
+def main():
+    found = list(violations(sys.argv[1]))
+    print("\n".join(found) if found else "every link and every named file exists")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
