@@ -66,10 +66,10 @@ ValueId attention_block(Forward& f, ValueId x, const std::string& prefix) {
   const ValueId query = attention_input(f, x, prefix, 0, "query");
   const ValueId key = attention_input(f, x, prefix, 1, "key");
   const ValueId value = attention_input(f, x, prefix, 2, "value");
-  const ValueId y =
-      f.product("bshk,hkd->bsd", f.attention(query, key, value), prefix + "attn.c_proj.weight",
-                prefix + "attn.c_proj.bias", "attention_output");
-  return f.dropout(y, f.config().residual_dropout, "attention_dropout");
+  const ValueId y = f.residual(f.product("bshk,hkd->bsd", f.attention(query, key, value),
+                                         prefix + "attn.c_proj.weight", prefix + "attn.c_proj.bias",
+                                         "attention_output"));
+  return f.residual(f.dropout(y, f.config().residual_dropout, "attention_dropout"));
 }
 
 ValueId mlp_block(Forward& f, ValueId x, const std::string& prefix) {
@@ -77,9 +77,9 @@ ValueId mlp_block(Forward& f, ValueId x, const std::string& prefix) {
                                  prefix + "mlp.c_fc.bias", "mlp_input");
   const ValueId inner =
       f.make("gelu", {wide}, "gelu", kernels::GeluParameters{f.config().gelu_tanh});
-  const ValueId y = f.product("bsf,fd->bsd", inner, prefix + "mlp.c_proj.weight",
-                              prefix + "mlp.c_proj.bias", "mlp_output");
-  return f.dropout(y, f.config().residual_dropout, "mlp_dropout");
+  const ValueId y = f.residual(f.product("bsf,fd->bsd", inner, prefix + "mlp.c_proj.weight",
+                                         prefix + "mlp.c_proj.bias", "mlp_output"));
+  return f.residual(f.dropout(y, f.config().residual_dropout, "mlp_dropout"));
 }
 
 ValueId embed(Forward& f) {

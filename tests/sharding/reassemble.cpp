@@ -1,0 +1,334 @@
+#include "tests/sharding/reassemble.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/error.hpp"
+
+namespace sw::test {
+namespace {
+
+kernels::View view(Tensor& tensor) {
+  if (!tensor.integer.empty()) {
+    return {reinterpret_cast<std::byte*>(tensor.integer.data()), DType::Int32, tensor.shape};
+  }
+  if (!tensor.key.empty()) {
+    return {reinterpret_cast<std::byte*>(tensor.key.data()), DType::Int64, tensor.shape};
+  }
+  return {reinterpret_cast<std::byte*>(tensor.real.data()), DType::Float64, tensor.shape};
+}
+
+Tensor zeros(const Shape& shape) {
+  Tensor tensor;
+  tensor.shape = shape;
+  tensor.real.assign(static_cast<std::size_t>(elements(shape)), 0.0);
+  return tensor;
+}
+
+/// Calls `visit(index in the whole, index in the piece)` for every element of a box.
+template <typename Visit>
+void for_each(const Shape& whole, const std::vector<Range>& box, Visit visit) {
+  const std::int64_t count = elements(shape_of(box));
+  std::vector<std::int64_t> at(box.size(), 0);
+  for (std::int64_t piece = 0; piece < count; ++piece) {
+    std::int64_t index = 0;
+    for (std::size_t d = 0; d < box.size(); ++d) {
+      index = index * whole[d] + box[d].begin + at[d];
+    }
+    visit(static_cast<std::size_t>(index), static_cast<std::size_t>(piece));
+    for (std::size_t d = box.size(); d-- > 0;) {
+      if (++at[d] < box[d].size()) {
+        break;
+      }
+      at[d] = 0;
+    }
+  }
+}
+
+Tensor cut(const Tensor& whole, const std::vector<Range>& box) {
+  Tensor piece;
+  piece.shape = shape_of(box);
+  piece.key = whole.key;
+  const auto count = static_cast<std::size_t>(elements(piece.shape));
+  if (!whole.integer.empty()) {
+    piece.integer.resize(count);
+    for_each(whole.shape, box,
+             [&](std::size_t from, std::size_t to) { piece.integer[to] = whole.integer[from]; });
+  } else if (whole.key.empty()) {
+    piece.real.resize(count);
+    for_each(whole.shape, box,
+             [&](std::size_t from, std::size_t to) { piece.real[to] = whole.real[from]; });
+  }
+  return piece;
+}
+
+Shape starts(const std::vector<Range>& box) {
+  Shape result;
+  for (const Range& range : box) {
+    result.push_back(range.begin);
+  }
+  return result;
+}
+
+void call(const ModelGraph& model, const Op& op, const std::vector<Tensor*>& inputs,
+          const std::vector<Shape>& input_starts, std::vector<Tensor>& outputs) {
+  std::vector<Shape> input_shapes;
+  std::vector<Shape> output_shapes;
+  for (const Tensor* tensor : inputs) {
+    input_shapes.push_back(tensor->shape);
+  }
+  for (const Tensor& tensor : outputs) {
+    output_shapes.push_back(tensor.shape);
+  }
+  kernels::KernelCall kernel =
+      local_call(model.graph, op, input_shapes, input_starts,
+                 std::vector<DType>(inputs.size(), DType::Float64), output_shapes,
+                 std::vector<DType>(outputs.size(), DType::Float64));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Shape flattened = kernel.inputs[i].shape;
+    kernel.inputs[i] = view(*inputs[i]);
+    kernel.inputs[i].shape = flattened;
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Shape flattened = kernel.outputs[i].shape;
+    kernel.outputs[i] = view(outputs[i]);
+    kernel.outputs[i].shape = flattened;
+  }
+  kernels::run_reference(kernel);
+}
+
+class Ranks {
+ public:
+  Ranks(const ModelGraph& model, const ShardedGraph& sharded, const Whole& data,
+        const Whole& expected)
+      : model_(model), sharded_(sharded), data_(data), expected_(expected) {
+    for (int rank = 0; rank < sharded.mesh.world(); ++rank) {
+      coordinates_.push_back(sharded.mesh.coordinates(rank));
+    }
+    pieces_.resize(sharded.copies.size());
+    for (const ParameterGradient& gradient : model.graph.parameter_gradients) {
+      for (const double value : expected.at(gradient.contributions.front()).real) {
+        largest_gradient_ = std::max(largest_gradient_, std::abs(value));
+      }
+    }
+  }
+
+  Reassembled run() {
+    for (const CopyId id : sharded_.parameters) {
+      load(id);
+    }
+    for (const ShardedStep& step : sharded_.steps) {
+      switch (step.kind) {
+        case ShardedStep::Kind::Load:
+          load(step.to);
+          break;
+        case ShardedStep::Kind::Move:
+          move(step);
+          check(step.to);
+          break;
+        case ShardedStep::Kind::Compute:
+          compute(step);
+          break;
+      }
+    }
+    return result_;
+  }
+
+ private:
+  const Copy& copy(CopyId id) const { return sharded_.copies[static_cast<std::size_t>(id)]; }
+  std::vector<Tensor>& pieces(CopyId id) { return pieces_[static_cast<std::size_t>(id)]; }
+  std::size_t world() const { return coordinates_.size(); }
+  std::vector<Range> box(CopyId id, std::size_t rank) const {
+    return copy_box(model_, sharded_, id, coordinates_[rank]);
+  }
+
+  void load(CopyId id) {
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      pieces(id).push_back(cut(data_.at(copy(id).value), box(id, rank)));
+    }
+  }
+
+  void compute(const ShardedStep& step) {
+    const Op& op = model_.graph.op(step.op);
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      std::vector<Tensor*> inputs;
+      std::vector<Shape> input_starts;
+      for (const CopyId id : step.inputs) {
+        inputs.push_back(&pieces(id)[rank]);
+        input_starts.push_back(starts(box(id, rank)));
+      }
+      std::vector<Tensor> outputs;
+      for (const CopyId id : step.outputs) {
+        outputs.push_back(zeros(shape_of(box(id, rank))));
+      }
+      call(model_, op, inputs, input_starts, outputs);
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        pieces(step.outputs[i]).push_back(std::move(outputs[i]));
+      }
+    }
+    for (const CopyId id : step.outputs) {
+      check(id);
+    }
+  }
+
+  /// Any move, the slow way: per group, build the value without the moving axes, then cut.
+  void move(const ShardedStep& step) {
+    const Shape& whole = model_.graph.value(copy(step.from).value).shape;
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), step.move.axes);
+      Tensor gathered = zeros(whole);
+      std::vector<bool> seen(gathered.real.size(), false);
+      for (const int member : group) {
+        const auto from = static_cast<std::size_t>(member);
+        const Tensor& piece = pieces(step.from)[from];
+        for_each(whole, box(step.from, from), [&](std::size_t at, std::size_t in_piece) {
+          double& slot = gathered.real[at];
+          const double value = piece.real[in_piece];
+          if (!seen[at] || !step.move.from.is_partial()) {
+            slot = value;
+          } else {
+            slot = step.move.op == ReduceOp::Max ? std::max(slot, value) : slot + value;
+          }
+          seen[at] = true;
+        });
+      }
+      pieces(step.to).push_back(cut(gathered, box(step.to, rank)));
+    }
+    if (step.move.collective.has_value()) {
+      count(step);
+    }
+  }
+
+  void count(const ShardedStep& step) {
+    const Shape& whole = model_.graph.value(copy(step.from).value).shape;
+    const std::string key = fmt::format("{} {}", to_text(*step.move.collective),
+                                        sharded_.mesh.group_name(step.move.axes));
+    result_.sent[key] += path_bytes({step.move}, whole, 4, sharded_.mesh);
+  }
+
+  /// Puts a copy together from all ranks' pieces and compares it with the whole value.
+  void check(CopyId id) {
+    const Tensor& whole = expected_.at(copy(id).value);
+    const Sharding& sharding = copy(id).sharding;
+    std::vector<int> partial_axes;
+    for (int axis = 0; axis < static_cast<int>(sharding.size()); ++axis) {
+      if (sharding[static_cast<std::size_t>(axis)].is_partial()) {
+        partial_axes.push_back(axis);
+      }
+    }
+    ++result_.copies;
+    // Some gradients are zero in exact arithmetic (key biases): their noise is no error.
+    double largest = 1e-3 * largest_gradient_;
+    for (const double value : whole.real) {
+      largest = std::max(largest, std::abs(value));
+    }
+    std::map<std::vector<std::int64_t>, std::vector<double>> first;
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), partial_axes);
+      if (group.front() != static_cast<int>(rank)) {
+        continue;
+      }
+      std::vector<double> value = pieces(id)[rank].real;
+      for (std::size_t k = 1; k < group.size(); ++k) {
+        const std::vector<double>& other = pieces(id)[static_cast<std::size_t>(group[k])].real;
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          const bool max =
+              sharding[static_cast<std::size_t>(partial_axes.front())].op == ReduceOp::Max;
+          value[i] = max ? std::max(value[i], other[i]) : value[i] + other[i];
+        }
+      }
+      const std::vector<Range> here = box(id, rank);
+      const auto [slot, added] = first.try_emplace(starts(here), value);
+      result_.replicas_equal = result_.replicas_equal && (added || slot->second == value);
+      for_each(whole.shape, here, [&](std::size_t at, std::size_t in_piece) {
+        const double error = std::abs(value[in_piece] - whole.real[at]) / (largest + 1e-300);
+        if (!(error <= result_.worst_error)) {
+          result_.worst_error = error;
+          result_.worst_value =
+              fmt::format("{} {}", model_.graph.value(copy(id).value).name, to_text(sharding));
+        }
+      });
+    }
+  }
+
+  const ModelGraph& model_;
+  const ShardedGraph& sharded_;
+  const Whole& data_;
+  const Whole& expected_;
+  std::vector<std::vector<int>> coordinates_;
+  std::vector<std::vector<Tensor>> pieces_;
+  Reassembled result_;
+  double largest_gradient_ = 0;
+};
+
+}  // namespace
+
+Whole make_data(const ModelGraph& model, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  const Graph& graph = model.graph;
+  Whole data;
+  for (const ValueId id : graph.parameters()) {
+    Tensor tensor = zeros(graph.value(id).shape);
+    const bool norm = graph.value(id).letters == "d";
+    for (double& value : tensor.real) {
+      value = (norm ? 1.0 : 0.0) + 0.3 * normal(random);
+    }
+    data[id] = std::move(tensor);
+  }
+  const Shape& shape = graph.value(model.tokens).shape;
+  const auto rows = static_cast<std::size_t>(shape[0]);
+  const auto columns = static_cast<std::size_t>(shape[1]);
+  const auto vocabulary = static_cast<std::uint64_t>(graph.value(model.logits).shape[2]);
+  for (const ValueId id : {model.tokens, model.labels, model.positions, model.documents}) {
+    data[id].shape = shape;
+    data[id].integer.resize(rows * columns);
+  }
+  double valid = 0;
+  for (std::size_t i = 0; i < rows * columns; ++i) {
+    const std::size_t column = i % columns;
+    const std::size_t cut_at = columns / 3 + 1;  // two documents a row
+    data[model.tokens].integer[i] = static_cast<std::int32_t>(random() % vocabulary);
+    const bool masked = random() % 5 == 0;
+    data[model.labels].integer[i] = masked ? -1 : static_cast<std::int32_t>(random() % vocabulary);
+    valid += masked ? 0 : 1;
+    data[model.documents].integer[i] = column < cut_at ? 0 : 1;
+    data[model.positions].integer[i] =
+        static_cast<std::int32_t>(column < cut_at ? column : column - cut_at);
+  }
+  data[model.count].real = {valid};
+  if (model.dropout_key >= 0) {
+    data[model.dropout_key].shape = {2};
+    data[model.dropout_key].key = {7, 3};
+  }
+  return data;
+}
+
+Whole run_whole(const ModelGraph& model, const Whole& data) {
+  Whole values = data;
+  for (const Op& op : model.graph.ops()) {
+    std::vector<Tensor*> inputs;
+    std::vector<Shape> input_starts;
+    for (const ValueId id : op.inputs) {
+      inputs.push_back(&values.at(id));
+      input_starts.emplace_back(inputs.back()->shape.size(), 0);
+    }
+    std::vector<Tensor> outputs;
+    for (const ValueId id : op.outputs) {
+      outputs.push_back(zeros(model.graph.value(id).shape));
+    }
+    call(model, op, inputs, input_starts, outputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      values[op.outputs[i]] = std::move(outputs[i]);
+    }
+  }
+  return values;
+}
+
+Reassembled run_sharded(const ModelGraph& model, const ShardedGraph& sharded, const Whole& data,
+                        const Whole& expected) {
+  return Ranks(model, sharded, data, expected).run();
+}
+
+}  // namespace sw::test
