@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <map>
+#include <string>
 
 #include "base/error.hpp"
 #include "program/rendezvous.hpp"
@@ -155,12 +155,12 @@ void verify(const std::vector<Program>& ranks) {
   for (const Program& program : ranks) seconds.emplace_back(program.instructions.size(), 0.0);
   const Course course = run_course(ranks, rendezvous, seconds);
   if (course.deadlock.empty()) return;
-  std::string text = "these instructions wait for each other for ever:";
+  std::vector<std::string> places;
   for (const Site& site : course.deadlock) {
-    text += " " + place_of(ranks[index(site.rank)], site.instruction) + ",";
+    places.push_back(place_of(ranks[index(site.rank)], site.instruction));
   }
-  text.pop_back();
-  throw InternalError(text);
+  throw InternalError(
+      fmt::format("these instructions wait for each other for ever: {}", fmt::join(places, ", ")));
 }
 
 }  // namespace sw

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,14 +14,15 @@
 namespace sw {
 
 /// The memory of a rank: the private arena and the window, filled with the pattern that tells
-/// touched bytes from untouched ones. Shared by the Programs of a run.
+/// touched bytes from untouched ones. Shared by the Programs of a run. Each is longer than planned
+/// by a guard, so that a write past the plan shows as a measured peak above it.
 class RankMemory {
  public:
   /// Large enough for each of `programs`; collective over `world` (it allocates the window).
   RankMemory(World& world, std::span<const Program* const> programs);
   [[nodiscard]] std::byte* address(const Program& program, const Operand& operand) const;
   /// Highest byte touched in the private arena plus highest touched in the window: the measured
-  /// peak. Fit to compare with MemoryAccount::peak.
+  /// peak. Equal to MemoryAccount::peak once a Program has run with its persistent buffers written.
   [[nodiscard]] std::int64_t measured_peak() const;
 
  private:
@@ -44,7 +47,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   /// One run of the Program; returns when all streams are done. Host operands are written before
-  /// and read after by the caller. Throws the first error of any stream, after aborting the world.
+  /// and read after by the caller. Throws the first error of any stream, after aborting the world;
+  /// the executor is of no use then. Allocates nothing.
   void run();
 
   /// Of all runs since construction or the last `reset_ledger`.

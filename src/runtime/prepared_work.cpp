@@ -1,0 +1,142 @@
+#include "runtime/prepared_work.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "kernels/kernel.hpp"
+#include "program/collective.hpp"
+
+namespace sw {
+namespace {
+
+class Preparation {
+ public:
+  Preparation(const Program& program, const Instruction& instruction, const RankMemory& memory,
+              const std::vector<std::unique_ptr<Communicator>>& communicators, Algorithm algorithm,
+              int threads)
+      : program_(program),
+        instruction_(instruction),
+        memory_(memory),
+        communicators_(communicators),
+        algorithm_(algorithm),
+        threads_(threads) {}
+
+  PreparedWork operator()(const KernelWork& work) const {
+    kernels::KernelCall call{.op = work.op,
+                             .parameters = work.parameters,
+                             .inputs = views(instruction_.inputs),
+                             .outputs = views(instruction_.outputs),
+                             .accumulate = work.accumulate};
+    std::byte* scratch = memory_.address(program_, instruction_.scratch);
+    const std::int64_t scratch_bytes = scratch == nullptr ? 0 : bytes_of(instruction_.scratch);
+    const std::int64_t needed = kernels::scratch_bytes(call, threads_);
+    SW_CHECK(needed <= scratch_bytes, "'{}' needs {} bytes of scratch on {} threads and has {}",
+             instruction_.name, needed, threads_, scratch_bytes);
+    touch_end(scratch, scratch_bytes);
+    return {kernels::prepare(call, scratch, threads_), nullptr};
+  }
+
+  PreparedWork operator()(const SliceWork& work) const {
+    const Operand& input = instruction_.inputs[0];
+    const Operand& output = instruction_.outputs[0];
+    std::int64_t outer = 1;
+    std::int64_t inner = size_of(input.dtype);
+    const auto dim = static_cast<std::size_t>(work.dim);
+    for (std::size_t d = 0; d < input.shape.size(); ++d) {
+      if (d < dim) outer *= input.shape[d];
+      if (d > dim) inner *= input.shape[d];
+    }
+    const std::int64_t stride = input.shape[dim] * inner;
+    const std::int64_t block = output.shape[dim] * inner;
+    const std::byte* from = memory_.address(program_, input) + work.start * inner;
+    std::byte* to = memory_.address(program_, output);
+    const auto copy_block = [=](std::int64_t i, int) {
+      std::memcpy(to + i * block, from + i * stride, static_cast<std::size_t>(block));
+    };
+    // By reference: a std::function made at run time would allocate.
+    return {[=](Team& team) { team.run(outer, std::cref(copy_block)); }, nullptr};
+  }
+
+  PreparedWork operator()(const CollectiveWork& work) const {
+    const CollectiveSizes sizes = sizes_of(instruction_, algorithm_);
+    Collective collective{.kind = work.kind,
+                          .op = work.op,
+                          .algorithm = sizes.algorithm,
+                          .dtype = sizes.dtype,
+                          .segments = {},
+                          .peer = work.peer,
+                          .input_counts = work.input_counts,
+                          .output_counts = work.output_counts,
+                          .name = instruction_.name};
+    for (std::size_t i = 0; i < sizes.segments.size(); ++i) {
+      const Extent& extent = sizes.segments[i];
+      collective.segments.push_back({address(instruction_.inputs, i),
+                                     address(instruction_.outputs, i), extent.outer, extent.length,
+                                     extent.trailing});
+    }
+    std::unique_ptr<PreparedCollective> prepared =
+        communicators_[static_cast<std::size_t>(work.group)]->prepare(std::move(collective));
+    PreparedCollective* target = prepared.get();
+    return {[target](Team&) { target->run(); }, std::move(prepared)};
+  }
+
+  PreparedWork operator()(const WindowWork&) const {
+    return {prepare_window_work(program_, instruction_, memory_), nullptr};
+  }
+  PreparedWork operator()(const OptimizerWork&) const {
+    return {prepare_optimizer_work(program_, instruction_, memory_), nullptr};
+  }
+
+  PreparedWork operator()(const ZeroWork&) const {
+    std::byte* to = memory_.address(program_, instruction_.outputs[0]);
+    const std::int64_t bytes = bytes_of(instruction_.outputs[0]);
+    constexpr std::int64_t kBlock = 1 << 20;
+    const auto clear_block = [=](std::int64_t i, int) {
+      std::memset(to + i * kBlock, 0,
+                  static_cast<std::size_t>(std::min(kBlock, bytes - i * kBlock)));
+    };
+    const std::int64_t blocks = (bytes + kBlock - 1) / kBlock;
+    return {[=](Team& team) { team.run(blocks, std::cref(clear_block)); }, nullptr};
+  }
+
+ private:
+  [[nodiscard]] std::vector<kernels::View> views(const std::vector<Operand>& operands) const {
+    std::vector<kernels::View> list;
+    for (const Operand& operand : operands) {
+      list.push_back({memory_.address(program_, operand), operand.dtype, operand.shape});
+    }
+    return list;
+  }
+  [[nodiscard]] std::byte* address(const std::vector<Operand>& operands, std::size_t i) const {
+    return i < operands.size() ? memory_.address(program_, operands[i]) : nullptr;
+  }
+  /// A kernel is handed its scratch whole. Which thread's part of it gets written is up to who
+  /// takes which tile; so that the measured peak does not depend on that, its end counts as
+  /// touched.
+  static void touch_end(std::byte* scratch, std::int64_t bytes) {
+    const std::int64_t end = std::min<std::int64_t>(bytes, 8);
+    if (end > 0) std::memset(scratch + bytes - end, 0, static_cast<std::size_t>(end));
+  }
+
+  const Program& program_;
+  const Instruction& instruction_;
+  const RankMemory& memory_;
+  const std::vector<std::unique_ptr<Communicator>>& communicators_;
+  Algorithm algorithm_;
+  int threads_;
+};
+
+}  // namespace
+
+PreparedWork prepare_work(const Program& program, const Instruction& instruction,
+                          const RankMemory& memory,
+                          const std::vector<std::unique_ptr<Communicator>>& communicators,
+                          Algorithm algorithm, int threads) {
+  return std::visit(Preparation(program, instruction, memory, communicators, algorithm, threads),
+                    instruction.work);
+}
+
+}  // namespace sw

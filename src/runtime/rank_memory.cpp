@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "runtime/executor.hpp"
+
+namespace sw {
+namespace {
+
+constexpr std::int64_t kGuardBytes = 4096;
+
+}  // namespace
+
+RankMemory::RankMemory(World& world, std::span<const Program* const> programs) {
+  std::int64_t private_bytes = 0;
+  std::int64_t window_bytes = 0;
+  for (const Program* program : programs) {
+    private_bytes = std::max(private_bytes, program->private_bytes);
+    window_bytes = std::max(window_bytes, program->window_bytes);
+  }
+  private_ = Arena(private_bytes + kGuardBytes);
+  window_ = world.allocate_window(window_bytes + kGuardBytes);
+  fill_with_pattern(private_.data(), private_.size());
+  fill_with_pattern(window_.data(), static_cast<std::int64_t>(window_.size()));
+}
+
+std::byte* RankMemory::address(const Program& program, const Operand& operand) const {
+  if (operand.buffer < 0) return nullptr;
+  const Buffer& buffer = program.buffers[static_cast<std::size_t>(operand.buffer)];
+  const std::int64_t offset = buffer.offset + operand.offset;
+  const std::int64_t end = offset + bytes_of(operand);
+  const bool in_window = buffer.lane == Lane::Window;
+  const std::int64_t size =
+      (in_window ? static_cast<std::int64_t>(window_.size()) : private_.size()) - kGuardBytes;
+  SW_CHECK(offset >= 0 && end <= size, "buffer '{}' ends at {} of a lane of {} bytes", buffer.name,
+           end, size);
+  return (in_window ? window_.data() : private_.data()) + offset;
+}
+
+std::int64_t RankMemory::measured_peak() const {
+  return highest_touched(private_.data(), private_.size()) +
+         highest_touched(window_.data(), static_cast<std::int64_t>(window_.size()));
+}
+
+}  // namespace sw
