@@ -31,7 +31,10 @@ enum class CollectiveKind : std::uint8_t {
 };
 enum class ReduceOp : std::uint8_t { Sum, Max };
 /// Direct: each rank pulls its slice from all ranks and adds in rank order (the same bits whatever
-/// the cut). Ring: neighbours only; the order of additions depends on the slice.
+/// the cut). Ring: neighbours only; the order of additions depends on the slice, bfloat16 is
+/// rounded at each hop, and reduce_scatter uses its input as scratch (undefined afterwards). Ring
+/// exists for all_reduce, reduce_scatter and all_gather; the other kinds have one form, Direct, and
+/// refuse Ring (traffic.hpp's `algorithm_for` turns a run's choice into a kind's).
 enum class Algorithm : std::uint8_t { Direct, Ring };
 
 [[nodiscard]] std::string_view to_text(CollectiveKind kind);  // "all_reduce", …
@@ -40,12 +43,16 @@ enum class Algorithm : std::uint8_t { Direct, Ring };
 /// One piece of the payload. The *whole* buffer is [outer][length][trailing] elements; the group of
 /// n ranks cuts `length` by base's balanced `split`. Rank r's *part* is [outer][split(length, n,
 /// r).size()][trailing], dense.
-///   all_reduce      input whole, output whole (may be the same buffer)
-///   reduce_scatter  input whole, output part (part r of the sum). May be in place when outer == 1:
-///   output == input + offset of part r all_gather      input part, output whole. May be in place
-///   when outer == 1: input == output + offset of part r all_to_all      sizes are per peer, see
-///   Collective::input_counts; outer == 1 broadcast       input whole on the root (ignored
-///   elsewhere), output whole send, receive   input / output whole
+///
+/// - all_reduce: input whole, output whole (may be the same buffer).
+/// - reduce_scatter: input whole, output part (part r of the sum). May be in place when outer == 1:
+///   output == input + offset of part r.
+/// - all_gather: input part, output whole. May be in place when outer == 1: input == output +
+/// offset
+///   of part r.
+/// - all_to_all: sizes are per peer, see Collective::input_counts; outer == 1, length is ignored.
+/// - broadcast: input whole on the root (ignored elsewhere), output whole (may be the same buffer).
+/// - send, receive: input / output whole.
 struct Segment {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -61,13 +68,13 @@ struct Collective {
   ReduceOp op = ReduceOp::Sum;
   Algorithm algorithm = Algorithm::Direct;
   DType dtype = DType::Float32;
-  std::vector<Segment> segments;
+  std::vector<Segment> segments = {};
   int peer = -1;  ///< root of a broadcast; other end of a send or receive (rank in the group)
   /// all_to_all(v): elements this rank sends to / receives from each rank, in rank order,
   /// contiguous in the one segment's input / output.
-  std::vector<std::int64_t> input_counts;
-  std::vector<std::int64_t> output_counts;
-  std::string name;  ///< for messages and traces: "gradients layers.3"
+  std::vector<std::int64_t> input_counts = {};
+  std::vector<std::int64_t> output_counts = {};
+  std::string name = {};  ///< for messages and traces: "gradients layers.3"
 };
 
 /// What one execution of a collective did, on this rank.
@@ -94,8 +101,9 @@ class PreparedCollective {
 
 /// One process group: same members, same order, on all of them. Collectives of one communicator run
 /// one at a time, in the same order on every member (so one communicator belongs to one stream).
-/// Checked before a byte moves: kind, op, dtype, algorithm, sizes and sequence number of all
-/// members agree (Send pairs with Receive), else every member throws CommError naming both sides.
+/// Checked before a byte moves: kind, op, dtype, algorithm, sizes, name and sequence number of all
+/// members agree, else every member throws CommError naming both sides. A send and its receive
+/// concern their two ranks only; they are numbered per pair, and their names may differ.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -161,7 +169,7 @@ class ShmJob {
   /// Parent side: aborts all ranks with `message`, e.g. after waitpid told of a death.
   void abort(std::string_view message);
   [[nodiscard]] std::string aborted() const;
-  /// Parent side: what rank r last published: "instruction 117 'forward …', 0.3 s ago".
+  /// Parent side: what rank r last published: "is in 'forward …' (instruction 117, 0.3 s ago)".
   [[nodiscard]] std::string progress(int rank) const;
 
  private:

@@ -19,9 +19,11 @@ struct alignas(64) RankStatus {
   std::atomic<std::int64_t> progress_ns = 0;  ///< when it last published progress; 0: never
   std::atomic<std::int64_t> instruction = 0;
   SharedText phase;
-  std::atomic<std::int64_t> arrived_ns = 0;  ///< when it last came to a collective
-  std::atomic<std::int32_t> sleeping = 0;    ///< threads of it that wait for others
-  SharedText collective;                     ///< what one of them waits in
+  std::atomic<std::int64_t> arrived_ns = 0;    ///< when it last came to a collective
+  std::atomic<std::int32_t> sleeping = 0;      ///< threads of it that wait for others
+  SharedText collective;                       ///< what one of them waits in
+  std::atomic<std::int64_t> window_bytes = 0;  ///< what it asks for, where windows are shared
+  std::atomic<std::int32_t> window_error = 0;  ///< the errno of a refusal
 };
 
 /// One entry of the table of process groups: zero, or the group's key and where its state lies.

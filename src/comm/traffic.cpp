@@ -24,7 +24,7 @@ std::int64_t sent_of_segment(const CollectiveSizes& sizes, const Extent& extent,
       return ring ? 2 * whole - part(rank + 1) - part(rank + 2)
                   : whole - part(rank) + (ranks - 1) * part(rank);
     case CollectiveKind::ReduceScatter:
-      return ring ? whole - part(rank + 1) : whole - part(rank);
+      return whole - part(rank);
     case CollectiveKind::AllGather:
       return ring ? whole - part(rank + 1) : (ranks - 1) * part(rank);
     case CollectiveKind::Broadcast:

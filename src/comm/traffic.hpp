@@ -23,9 +23,9 @@ struct CollectiveSizes {
   CollectiveKind kind = CollectiveKind::Barrier;
   Algorithm algorithm = Algorithm::Direct;
   DType dtype = DType::Float32;
-  std::vector<Extent> segments;
-  int peer = -1;                           ///< root of a broadcast; other end of a send or receive
-  std::vector<std::int64_t> input_counts;  ///< all_to_all: elements to each rank
+  std::vector<Extent> segments = {};
+  int peer = -1;  ///< root of a broadcast; other end of a send or receive
+  std::vector<std::int64_t> input_counts = {};  ///< all_to_all: elements to each rank
   friend bool operator==(const CollectiveSizes&, const CollectiveSizes&) = default;
 };
 [[nodiscard]] CollectiveSizes sizes_of(const Collective& collective);
@@ -37,7 +37,7 @@ struct CollectiveSizes {
 /// Bytes that leave `rank` (in the group) for others, in a group of `ranks`; W is the whole buffer
 /// and w(r) the part of rank r:
 ///   direct   all_reduce W - w(r) + (n-1) w(r), reduce_scatter W - w(r), all_gather (n-1) w(r)
-///   ring     all_reduce 2W - w(r+1) - w(r+2), reduce_scatter and all_gather W - w(r+1)
+///   ring     all_reduce 2W - w(r+1) - w(r+2), reduce_scatter W - w(r), all_gather W - w(r+1)
 ///   broadcast (n-1) W on the root; send W; all_to_all what is not for itself
 /// Over all ranks both algorithms send 2(n-1)W, (n-1)W and (n-1)W.
 [[nodiscard]] std::int64_t sent_bytes(const CollectiveSizes& sizes, int ranks, int rank);
