@@ -21,6 +21,9 @@ struct Digest {
 };
 
 [[nodiscard]] Digest hash128(std::span<const std::byte> bytes);
+[[nodiscard]] inline Digest hash128(std::string_view text) {
+  return hash128(std::as_bytes(std::span(text)));
+}
 /// 32 hexadecimal digits.
 [[nodiscard]] std::string to_text(Digest digest);
 
