@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+
+#include "lower/state.hpp"
+#include "optim/options.hpp"
+
+/// Sharded graph -> Program of one rank.
+namespace sw {
+
+struct LowerOptions {
+  int micro_batches = 1;
+  int threads = 1;         ///< of the rank's team: kernels size their scratch by it
+  bool overlap = true;     ///< gradient and parameter traffic on a stream of its own
+  double bucket_mib = 25;  ///< units are reduced together until they are this large
+  OptimizerOptions optimizer;
+  /// Whether weight decay applies to a parameter, by name.
+  std::function<bool(const Value&)> decays = [](const Value& value) { return value.decay; };
+};
+
+/// A whole training step: count, micro-batches forward and backward, reduction of gradients in
+/// buckets, norm, update, gathering of parameters. `model` is a joint graph.
+[[nodiscard]] Program lower_training(const ModelGraph& model, const ShardedGraph& sharded,
+                                     const StatePlan& state, int rank, const LowerOptions& options);
+
+/// One micro-batch forward, up to the loss over all ranks. `model` is a forward graph with the same
+/// parameters in the same order.
+[[nodiscard]] Program lower_evaluation(const ModelGraph& model, const ShardedGraph& sharded,
+                                       const StatePlan& state, int rank,
+                                       const LowerOptions& options);
+
+/// One micro-batch forward up to the logits, which are where `logits` says when the Program has
+/// run.
+struct GenerationProgram {
+  Program program;
+  Operand logits;
+};
+[[nodiscard]] GenerationProgram lower_generation(const ModelGraph& model,
+                                                 const ShardedGraph& sharded,
+                                                 const StatePlan& state, int rank,
+                                                 const LowerOptions& options);
+
+}  // namespace sw

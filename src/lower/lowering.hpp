@@ -1,0 +1,104 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "lower/lower.hpp"
+
+/// What the passes of lowering share: a Program under construction, with its buffers, groups and
+/// streams.
+namespace sw {
+
+class Lowering {
+ public:
+  Lowering(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state, int rank,
+           const LowerOptions& options);
+
+  /// Count of valid labels: reduced, and turned into what the loss divides by.
+  void emit_count();
+  /// One micro-batch: every step of the sharded graph in order. Gradients of parameters go into
+  /// their units.
+  void emit_micro_batch(int micro_batch);
+  /// The loss over all ranks.
+  void emit_loss_reduction();
+  /// Reductions of gradients, each right after the last instruction that adds to its bucket (of the
+  /// last micro-batch).
+  void insert_gradient_reductions();
+  /// Norm, verdict, update, and the gathering of parameters.
+  void emit_update();
+  /// Steps only until the logits are there; returns where.
+  Operand emit_until_logits();
+  /// Data edges, memory map, verification.
+  [[nodiscard]] Program finish(std::string name);
+
+ private:
+  struct Placed {
+    Operand operand;
+    bool shared = false;  ///< persistent or an input: never overwritten in place
+  };
+
+  // operands.cpp: where values live
+  Operand transient(const std::string& name, DType dtype, const Shape& shape, Lane lane,
+                    Category category);
+  void find_last_uses_and_lanes();
+  Operand place_output(const ShardedStep& step, std::size_t index, std::size_t at);
+  Placed parameter_operand(CopyId copy) const;
+  [[nodiscard]] Shape local_shape(CopyId copy) const;
+  [[nodiscard]] Shape local_start(CopyId copy) const;
+  [[nodiscard]] const Copy& copy(CopyId id) const {
+    return sharded_.copies[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] const Value& value(CopyId id) const { return model_.graph.value(copy(id).value); }
+  Operand& operand(CopyId id) { return placed_[static_cast<std::size_t>(id)].operand; }
+
+  // micro_batch.cpp: steps -> instructions
+  void emit_load(const ShardedStep& step);
+  void emit_move(const ShardedStep& step, std::size_t at);
+  void emit_slice(const ShardedStep& step);
+  void emit_collective_move(const ShardedStep& step, std::size_t at);
+  void emit_compute(const ShardedStep& step, std::size_t at);
+  void emit_step(std::size_t at);
+  void begin_micro_batch(int micro_batch);
+  void check_gradients_in_place() const;
+  Instruction& emit(Instruction instruction);
+  void emit_kernel(const std::string& name, const kernels::KernelCall& call,
+                   std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
+                   Phase phase);
+  GroupId group(const std::vector<int>& axes, StreamId stream);
+  GroupId world_group();
+  [[nodiscard]] StreamId communication_stream();
+  [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
+
+  // window.cpp
+  void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
+                       const Operand& operand, ReduceOp op = ReduceOp::Sum);
+  void emit_optimizer(const Unit& unit);
+  void emit_parameter_gather(const std::vector<std::size_t>& bucket);
+  std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket);
+  [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
+                                   DType dtype) const;
+  [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(
+      const std::vector<std::size_t>& ready) const;
+
+  const ModelGraph& model_;
+  const ShardedGraph& sharded_;
+  const StatePlan& state_;
+  LowerOptions options_;
+  int rank_;
+  std::vector<int> coordinates_;
+  Program program_;
+  int micro_batch_ = -1;
+  std::vector<Placed> placed_;         ///< per copy, of the micro-batch being emitted
+  std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it
+  std::vector<Lane> lane_;             ///< per copy
+  std::vector<int> gradient_of_copy_;  ///< per copy: index into sharded_.gradients, -1
+  std::map<ValueId, std::pair<std::size_t, std::size_t>>
+      member_of_;  ///< parameter -> (unit, member)
+  std::vector<bool>
+      gradient_written_;  ///< per gradient: something of this window is in its accumulator
+  std::map<std::pair<std::vector<int>, StreamId>, GroupId> groups_;
+  std::vector<std::vector<std::size_t>> update_order_;  ///< buckets of unit indices, in the order
+                                                        ///< in which their gradients are reduced
+};
+
+}  // namespace sw

@@ -1,0 +1,296 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "lower/lowering.hpp"
+
+namespace sw {
+
+Instruction& Lowering::emit(Instruction instruction) {
+  instruction.micro_batch = micro_batch_;
+  program_.instructions.push_back(std::move(instruction));
+  return program_.instructions.back();
+}
+
+void Lowering::emit_kernel(const std::string& name, const kernels::KernelCall& call,
+                           std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
+                           Phase phase) {
+  Instruction instruction;
+  instruction.name = name;
+  instruction.phase = phase;
+  instruction.work = KernelWork{call.op, call.parameters, call.accumulate};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i].shape = call.inputs[i].shape;
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i].shape = call.outputs[i].shape;
+  }
+  instruction.inputs = std::move(inputs);
+  instruction.outputs = std::move(outputs);
+  instruction.flops = flops;
+  if (const std::int64_t bytes = kernels::scratch_bytes(call, options_.threads); bytes > 0) {
+    instruction.scratch =
+        transient(name + " scratch", DType::UInt8, {bytes}, Lane::Private, Category::Workspace);
+  }
+  emit(std::move(instruction));
+}
+
+GroupId Lowering::group(const std::vector<int>& axes, StreamId stream) {
+  const auto [slot, added] =
+      groups_.try_emplace({axes, stream}, static_cast<GroupId>(program_.groups.size()));
+  if (added) {
+    program_.groups.push_back(
+        {sharded_.mesh.group_name(axes), stream, sharded_.mesh.group(rank_, axes)});
+  }
+  return slot->second;
+}
+
+GroupId Lowering::world_group() {
+  std::vector<int> axes;
+  for (int axis = 0; axis < static_cast<int>(sharded_.mesh.axes().size()); ++axis) {
+    axes.push_back(axis);
+  }
+  const std::vector<int> key{-1};  // apart from an axis group that happens to be the world
+  const auto [slot, added] =
+      groups_.try_emplace({key, 0}, static_cast<GroupId>(program_.groups.size()));
+  if (added) {
+    program_.groups.push_back({"world", 0, sharded_.mesh.group(rank_, axes)});
+  }
+  return slot->second;
+}
+
+StreamId Lowering::communication_stream() {
+  if (!options_.overlap) {
+    return 0;
+  }
+  if (program_.streams.size() == 1) {
+    program_.streams.push_back("communication");
+  }
+  return 1;
+}
+
+void Lowering::begin_micro_batch(int micro_batch) {
+  micro_batch_ = micro_batch;
+  placed_.assign(sharded_.copies.size(), {});
+  for (const CopyId id : sharded_.parameters) {
+    placed_[static_cast<std::size_t>(id)] = parameter_operand(id);
+  }
+  const Shape& whole = model_.graph.value(model_.tokens).shape;
+  Sharding rows(sharded_.mesh.axes().size());
+  for (const int axis : state_.data_axes) {
+    rows[static_cast<std::size_t>(axis)] =
+        shard(sharded_.mesh.axes()[static_cast<std::size_t>(axis)].name == "cp" ? 1 : 0);
+  }
+  const Shape local = shape_of(local_box(whole, rows, sharded_.mesh, coordinates_));
+  const auto slot = [&](const char* name) {
+    return transient(fmt::format("{} mb{}", name, micro_batch), DType::Int32, local, Lane::Private,
+                     Category::Activations);
+  };
+  program_.batches.push_back(
+      {slot("tokens"), slot("labels"), slot("positions"), slot("documents")});
+}
+
+void Lowering::emit_micro_batch(int micro_batch) {
+  begin_micro_batch(micro_batch);
+  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
+    emit_step(at);
+  }
+  micro_batch_ = -1;
+}
+
+Operand Lowering::emit_until_logits() {
+  begin_micro_batch(0);
+  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
+    const ShardedStep& step = sharded_.steps[at];
+    emit_step(at);
+    if (step.kind == ShardedStep::Kind::Compute &&
+        copy(step.outputs.front()).value == model_.logits) {
+      return operand(step.outputs.front());
+    }
+  }
+  throw InternalError("the graph has no logits");
+}
+
+void Lowering::emit_step(std::size_t at) {
+  const ShardedStep& step = sharded_.steps[at];
+  switch (step.kind) {
+    case ShardedStep::Kind::Load:
+      emit_load(step);
+      break;
+    case ShardedStep::Kind::Move:
+      emit_move(step, at);
+      break;
+    case ShardedStep::Kind::Compute:
+      emit_compute(step, at);
+      break;
+  }
+}
+
+/// The host writes this rank's rows; another cut of them (along the sequence on tp) is a copy.
+void Lowering::emit_load(const ShardedStep& step) {
+  const ValueId id = copy(step.to).value;
+  Placed& placed = placed_[static_cast<std::size_t>(step.to)];
+  placed.shared = true;
+  if (id == model_.count) {
+    placed.operand = program_.host.count;
+    return;
+  }
+  if (id == model_.dropout_key) {
+    placed.operand = program_.host.dropout_key;
+    return;
+  }
+  const BatchSlot& batch = program_.batches.back();
+  const Operand whole = id == model_.tokens      ? batch.tokens
+                        : id == model_.labels    ? batch.labels
+                        : id == model_.positions ? batch.positions
+                                                 : batch.documents;
+  const Shape local = local_shape(step.to);
+  if (local == whole.shape) {
+    placed.operand = whole;
+    return;
+  }
+  SW_CHECK(local.at(0) == whole.shape.at(0), "{}: a rank would read rows that are not its own",
+           value(step.to).name);
+  Instruction slice;
+  slice.name = "slice " + value(step.to).name;
+  slice.work = SliceWork{1, local_start(step.to).at(1)};
+  slice.inputs = {whole};
+  slice.outputs = {transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
+                             DType::Int32, local, Lane::Private, Category::Activations)};
+  placed.operand = slice.outputs.front();
+  emit(std::move(slice));
+}
+
+void Lowering::emit_move(const ShardedStep& step, std::size_t at) {
+  if (step.move.collective.has_value()) {
+    emit_collective_move(step, at);
+  } else {
+    emit_slice(step);
+  }
+}
+
+void Lowering::emit_slice(const ShardedStep& step) {
+  const Operand from = operand(step.from);
+  const auto dim = static_cast<std::size_t>(step.move.to.dim);
+  Instruction slice;
+  slice.name = "slice " + value(step.to).name;
+  slice.phase = copy(step.to).made_in == Direction::Forward ? Phase::Forward : Phase::Backward;
+  slice.work = SliceWork{step.move.to.dim, local_start(step.to)[dim] - local_start(step.from)[dim]};
+  slice.inputs = {from};
+  slice.outputs = {transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
+                             from.dtype, local_shape(step.to),
+                             lane_[static_cast<std::size_t>(step.to)], Category::Activations)};
+  placed_[static_cast<std::size_t>(step.to)] = {slice.outputs.front(), false};
+  emit(std::move(slice));
+}
+
+/// A Partial value travels in float32 and is rounded once: a cast follows where the value itself is
+/// narrower.
+void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
+  const Move& move = step.move;
+  const CollectiveKind kind = *move.collective;
+  SW_CHECK(kind != CollectiveKind::AllToAll, "{}: all-to-all between dims is not lowered",
+           value(step.to).name);
+  SW_CHECK(kind == CollectiveKind::AllReduce || move.axes.size() == 1,
+           "{}: a folded {} is not lowered", value(step.to).name, to_text(kind));
+  const Operand from = operand(step.from);
+  const bool in_place = kind == CollectiveKind::AllReduce &&
+                        last_use_[static_cast<std::size_t>(step.from)] == at &&
+                        !placed_[static_cast<std::size_t>(step.from)].shared;
+  const std::string name = fmt::format("{} {}", to_text(kind), value(step.to).name);
+  const Phase phase =
+      copy(step.to).made_in == Direction::Forward ? Phase::Forward : Phase::Backward;
+  const Operand to =
+      in_place ? from
+               : transient(
+                     fmt::format("{} {} mb{}", value(step.to).name, to_text(move.to), micro_batch_),
+                     from.dtype, local_shape(step.to), Lane::Window, Category::Communication);
+  const int dim = kind == CollectiveKind::AllReduce       ? -1
+                  : kind == CollectiveKind::ReduceScatter ? move.to.dim
+                                                          : move.from.dim;
+  const CollectiveWork work{kind, move.op, group(move.axes, 0), {dim}, -1, {}, {}};
+  Instruction* last = program_.instructions.empty() ? nullptr : &program_.instructions.back();
+  CollectiveWork* before = last == nullptr ? nullptr : std::get_if<CollectiveWork>(&last->work);
+  const bool joins = before != nullptr && before->kind == kind && before->op == move.op &&
+                     before->group == work.group && last->micro_batch == micro_batch_ &&
+                     last->inputs.front().dtype == from.dtype &&
+                     std::none_of(last->outputs.begin(), last->outputs.end(),
+                                  [&](const Operand& made) { return made.buffer == from.buffer; });
+  if (joins) {  // neighbours of one kind on one group share a call
+    before->dims.push_back(dim);
+    last->inputs.push_back(from);
+    last->outputs.push_back(to);
+  } else {
+    Instruction instruction;
+    instruction.name = name;
+    instruction.phase = phase;
+    instruction.work = work;
+    instruction.inputs = {from};
+    instruction.outputs = {to};
+    emit(std::move(instruction));
+  }
+  const DType wanted = copy_dtype(model_, sharded_, step.to);
+  Placed& placed = placed_[static_cast<std::size_t>(step.to)];
+  placed = {to, false};
+  if (wanted != to.dtype) {
+    placed.operand =
+        transient(fmt::format("{} rounded mb{}", value(step.to).name, micro_batch_), wanted,
+                  to.shape, lane_[static_cast<std::size_t>(step.to)], Category::Activations);
+    kernels::KernelCall cast{
+        "cast", {}, {{nullptr, to.dtype, to.shape}}, {{nullptr, wanted, to.shape}}, {false}};
+    emit_kernel("cast " + value(step.to).name, cast, {to}, {placed.operand}, 0, phase);
+  }
+}
+
+void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
+  const Op& op = model_.graph.op(step.op);
+  std::vector<Shape> input_shapes;
+  std::vector<Shape> input_starts;
+  std::vector<DType> input_types;
+  std::vector<Operand> inputs;
+  for (const CopyId id : step.inputs) {
+    inputs.push_back(operand(id));
+    input_shapes.push_back(local_shape(id));
+    input_starts.push_back(local_start(id));
+    input_types.push_back(inputs.back().dtype);
+  }
+  std::vector<Shape> output_shapes;
+  std::vector<DType> output_types;
+  std::vector<Operand> outputs;
+  for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+    outputs.push_back(place_output(step, i, at));
+    output_shapes.push_back(local_shape(step.outputs[i]));
+    output_types.push_back(outputs.back().dtype);
+    placed_[static_cast<std::size_t>(step.outputs[i])] = {outputs.back(), false};
+  }
+  kernels::KernelCall call = local_call(model_.graph, op, input_shapes, input_starts, input_types,
+                                        output_shapes, output_types);
+  for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+    const int gradient = gradient_of_copy_[static_cast<std::size_t>(step.outputs[i])];
+    if (gradient >= 0) {
+      call.accumulate[i] = gradient_written_[static_cast<std::size_t>(gradient)];
+      gradient_written_[static_cast<std::size_t>(gradient)] = true;
+    } else if (copy(step.outputs[i]).value == model_.loss) {
+      call.accumulate[i] = micro_batch_ > 0;
+    }
+  }
+  const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);
+  emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops,
+              op.direction == Direction::Forward ? Phase::Forward : Phase::Backward);
+}
+
+/// Contributions to one gradient lie alike in every layout of this version, so each op writes the
+/// accumulator itself.
+void Lowering::check_gradients_in_place() const {
+  for (const ShardedGradient& gradient : sharded_.gradients) {
+    for (const CopyId id : gradient.contributions) {
+      const bool moved =
+          std::any_of(sharded_.steps.begin(), sharded_.steps.end(), [&](const ShardedStep& step) {
+            return step.kind == ShardedStep::Kind::Move && step.to == id;
+          });
+      SW_CHECK(!moved, "{}: contributions to its gradient lie differently",
+               model_.graph.value(gradient.parameter).name);
+    }
+  }
+}
+
+}  // namespace sw

@@ -1,0 +1,134 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "lower/lowering.hpp"
+
+namespace sw {
+namespace {
+
+constexpr std::size_t kForever = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state,
+                   int rank, const LowerOptions& options)
+    : model_(model),
+      sharded_(sharded),
+      state_(state),
+      options_(options),
+      rank_(rank),
+      coordinates_(sharded.mesh.coordinates(rank)),
+      gradient_of_copy_(sharded.copies.size(), -1),
+      gradient_written_(sharded.gradients.size(), false) {
+  program_.rank = rank;
+  program_.world = sharded.mesh.world();
+  program_.buffers = state.buffers;
+  for (std::size_t u = 0; u < state.units.size(); ++u) {
+    for (std::size_t m = 0; m < state.units[u].members.size(); ++m) {
+      member_of_[state.units[u].members[m].parameter] = {u, m};
+    }
+  }
+  for (std::size_t g = 0; g < sharded.gradients.size(); ++g) {
+    for (const CopyId id : sharded.gradients[g].contributions) {
+      gradient_of_copy_[static_cast<std::size_t>(id)] = static_cast<int>(g);
+    }
+  }
+  program_.host.valid_count = {state.scalars_count, 0, DType::Int64, {1}};
+  program_.host.count = {state.count, 0, DType::Float32, {}};
+  program_.host.loss = {state.loss, 0, DType::Float32, {}};
+  if (model.dropout_key >= 0) {
+    program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
+  }
+  find_last_uses_and_lanes();
+}
+
+/// A copy that a collective touches lies in the window; the rest is private.
+void Lowering::find_last_uses_and_lanes() {
+  last_use_.assign(sharded_.copies.size(), 0);
+  lane_.assign(sharded_.copies.size(), Lane::Private);
+  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
+    const ShardedStep& step = sharded_.steps[at];
+    const auto use = [&](CopyId id) { last_use_[static_cast<std::size_t>(id)] = at; };
+    std::for_each(step.inputs.begin(), step.inputs.end(), use);
+    std::for_each(step.outputs.begin(), step.outputs.end(), use);
+    if (step.from >= 0) {
+      use(step.from);
+    }
+    if (step.to >= 0) {
+      use(step.to);
+    }
+    if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value()) {
+      lane_[static_cast<std::size_t>(step.from)] = Lane::Window;
+      lane_[static_cast<std::size_t>(step.to)] = Lane::Window;
+    }
+  }
+  for (const ShardedGradient& gradient : sharded_.gradients) {
+    for (const CopyId id : gradient.contributions) {
+      last_use_[static_cast<std::size_t>(id)] = kForever;
+    }
+  }
+}
+
+Shape Lowering::local_shape(CopyId id) const {
+  return shape_of(copy_box(model_, sharded_, id, coordinates_));
+}
+
+Shape Lowering::local_start(CopyId id) const {
+  Shape start;
+  for (const Range& range : copy_box(model_, sharded_, id, coordinates_)) {
+    start.push_back(range.begin);
+  }
+  return start;
+}
+
+Operand Lowering::transient(const std::string& name, DType dtype, const Shape& shape, Lane lane,
+                            Category category) {
+  const Category kind = lane == Lane::Window ? Category::Communication : category;
+  const std::int64_t bytes = std::max<std::int64_t>(elements(shape) * size_of(dtype), 1);
+  program_.buffers.push_back({name, lane, kind, false, bytes, -1});
+  return {static_cast<BufferId>(program_.buffers.size()) - 1, 0, dtype, shape};
+}
+
+Lowering::Placed Lowering::parameter_operand(CopyId id) const {
+  const auto [unit, member] = member_of_.at(copy(id).value);
+  const Unit& in = state_.units[unit];
+  return {state_.weights(in, in.members[member], local_shape(id)), true};
+}
+
+/// Where an output goes: into its gradient's accumulator, in place of an input that nobody needs
+/// any more, or into a buffer of its own.
+Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::size_t at) {
+  const CopyId id = step.outputs[index];
+  const DType dtype = copy_dtype(model_, sharded_, id);
+  const Shape shape = local_shape(id);
+  if (const int gradient = gradient_of_copy_[static_cast<std::size_t>(id)]; gradient >= 0) {
+    const auto [unit, member] =
+        member_of_.at(sharded_.gradients[static_cast<std::size_t>(gradient)].parameter);
+    const Unit& in = state_.units[unit];
+    return {in.gradients, in.members[member].offset * 4, DType::Float32, shape};
+  }
+  if (copy(id).value == model_.loss) {
+    return program_.host.loss;
+  }
+  const Operator& definition = *model_.graph.op(step.op).definition;
+  if (index == 0 && definition.in_place >= 0) {
+    const CopyId input = step.inputs[static_cast<std::size_t>(definition.in_place)];
+    const Placed& there = placed_[static_cast<std::size_t>(input)];
+    const bool free = !there.shared && last_use_[static_cast<std::size_t>(input)] == at;
+    const bool fits =
+        there.operand.shape == shape && size_of(there.operand.dtype) == size_of(dtype);
+    const bool lane =
+        lane_[static_cast<std::size_t>(id)] == Lane::Private ||
+        program_.buffers[static_cast<std::size_t>(there.operand.buffer)].lane == Lane::Window;
+    const bool once = std::count(step.inputs.begin(), step.inputs.end(), input) == 1;
+    if (free && fits && lane && once) {
+      Operand operand = there.operand;
+      operand.dtype = dtype;
+      return operand;
+    }
+  }
+  return transient(fmt::format("{} mb{}", value(id).name, micro_batch_), dtype, shape,
+                   lane_[static_cast<std::size_t>(id)], Category::Activations);
+}
+
+}  // namespace sw

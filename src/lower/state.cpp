@@ -1,0 +1,181 @@
+#include "lower/state.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+
+namespace sw {
+namespace {
+
+class Planner {
+ public:
+  Planner(const ModelGraph& model, const ShardedGraph& sharded, int rank,
+          const StateOptions& options)
+      : model_(model),
+        sharded_(sharded),
+        coordinates_(sharded.mesh.coordinates(rank)),
+        tp_(sharded.mesh.find("tp")) {
+    plan_.options = options;
+    for (const char* name : {"dp", "cp"}) {
+      if (const int axis = sharded.mesh.find(name); axis >= 0) {
+        plan_.data_axes.push_back(axis);
+      }
+    }
+    plan_.data_group = sharded.mesh.group(rank, plan_.data_axes);
+    place_ = std::find(plan_.data_group.begin(), plan_.data_group.end(), rank) -
+             plan_.data_group.begin();
+    lane_ = sharded.mesh.world() > 1 ? Lane::Window : Lane::Private;
+  }
+
+  StatePlan run() {
+    make_scalars();
+    group_into_units();
+    for (Unit& unit : plan_.units) {
+      lay_out(unit);
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  const Graph& graph() const { return model_.graph; }
+
+  BufferId add(std::string name, Category category, Lane lane, std::int64_t bytes) {
+    plan_.buffers.push_back({std::move(name), lane, category, true, bytes, -1});
+    return static_cast<BufferId>(plan_.buffers.size()) - 1;
+  }
+
+  void make_scalars() {
+    const auto scalar = [&](const char* name, Lane lane, std::int64_t bytes) {
+      return add(name, Category::Workspace, lane, bytes);
+    };
+    plan_.scalars_count = scalar("valid_count", lane_, 8);
+    plan_.count = scalar("count", Lane::Private, 4);
+    plan_.loss = scalar("loss", lane_, 4);
+    plan_.dropout_key = scalar("dropout_key", Lane::Private, 16);
+    if (plan_.options.train) {
+      plan_.norm_words = scalar("norm_words", lane_, kernels::ExactSum::kWords * 8);
+      plan_.settings = scalar("settings", Lane::Private, kSettings * 8);
+      plan_.verdict = scalar("verdict", Lane::Private, kVerdict * 8);
+    }
+  }
+
+  /// The sharding of a parameter's raw gradient; empty when it has none.
+  const Sharding* raw_gradient(ValueId parameter) const {
+    for (const ShardedGradient& gradient : sharded_.gradients) {
+      if (gradient.parameter == parameter) {
+        return &sharded_.copies[static_cast<std::size_t>(gradient.contributions.front())].sharding;
+      }
+    }
+    return nullptr;
+  }
+
+  /// A layer's weights that tensor parallelism can cut share a unit; the embedding and the head
+  /// have their own; what it cannot cut is one small unit per stage, so that no layer's reduction
+  /// waits for it.
+  std::string unit_of(const Value& parameter, const Sharding& own) const {
+    if (parameter.frozen) {
+      return "frozen";
+    }
+    const bool can_cut = parameter.letters.find_first_of("hgfv") != std::string::npos;
+    const bool replicated = tp_ >= 0 && own[static_cast<std::size_t>(tp_)].is_replicate();
+    if (!can_cut || replicated) {
+      return "small";
+    }
+    return parameter.layer >= 0 ? fmt::format("layers.{}", parameter.layer) : parameter.name;
+  }
+
+  void group_into_units() {
+    std::map<std::string, std::size_t> index;
+    for (const ValueId id : graph().parameters()) {
+      const Value& parameter = graph().value(id);
+      const Sharding own = parameter_sharding(parameter, sharded_.mesh);
+      const std::string name = unit_of(parameter, own);
+      const auto [slot, added] = index.try_emplace(name, plan_.units.size());
+      if (added) {
+        Unit unit;
+        unit.name = name;
+        unit.frozen = parameter.frozen;
+        plan_.units.push_back(unit);
+      }
+      UnitMember member;
+      member.parameter = id;
+      member.box = local_box(parameter.shape, own, sharded_.mesh, coordinates_);
+      member.elements = elements(shape_of(member.box));
+      const Sharding* raw = raw_gradient(id);
+      const auto tp = static_cast<std::size_t>(tp_);
+      member.sum_over_tp = tp_ >= 0 && raw != nullptr && (*raw)[tp].is_partial();
+      member.counted_here = tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0;
+      plan_.units[slot->second].members.push_back(member);
+    }
+  }
+
+  void lay_out(Unit& unit) {
+    const auto n = static_cast<std::int64_t>(plan_.data_group.size());
+    std::int64_t used = 0;
+    for (UnitMember& member : unit.members) {
+      member.offset = used;
+      used += round_up(member.elements, kUnitBlock);
+    }
+    unit.elements = round_up(used, n * kUnitBlock);
+    const std::int64_t part = unit.elements / n;
+    unit.slice = {place_ * part, (place_ + 1) * part};
+    const StateOptions& options = plan_.options;
+    const bool gathered = options.zero >= 1 && n > 1;
+    unit.weights =
+        add(unit.name + ".weights", Category::Parameters, gathered ? lane_ : Lane::Private,
+            unit.elements * size_of(options.precision));
+    if (unit.frozen || !options.train) {
+      return;
+    }
+    unit.gradients = add(unit.name + ".gradients", Category::Gradients, lane_, unit.elements * 4);
+    const std::int64_t state = plan_.optimizer_range(unit).size() * 4;
+    if (options.precision != DType::Float32) {
+      unit.master = add(unit.name + ".master", Category::Optimizer, Lane::Private, state);
+    }
+    for (int i = 0; i < options.moments; ++i) {
+      unit.moments.push_back(
+          add(fmt::format("{}.moment{}", unit.name, i), Category::Optimizer, Lane::Private, state));
+    }
+  }
+
+  const ModelGraph& model_;
+  const ShardedGraph& sharded_;
+  std::vector<int> coordinates_;
+  int tp_;
+  std::int64_t place_ = 0;
+  Lane lane_ = Lane::Private;
+  StatePlan plan_;
+};
+
+}  // namespace
+
+Range StatePlan::optimizer_range(const Unit& unit) const {
+  return options.zero >= 1 ? unit.slice : Range{0, unit.elements};
+}
+
+Operand StatePlan::weights(const Unit& unit, const UnitMember& member, const Shape& local) const {
+  return {unit.weights, member.offset * size_of(options.precision), options.precision, local};
+}
+
+std::vector<OwnedPiece> owned_pieces(const StatePlan& state) {
+  std::vector<OwnedPiece> pieces;
+  for (const Unit& unit : state.units) {
+    for (const UnitMember& member : unit.members) {
+      const Range mine{std::max(unit.slice.begin, member.offset),
+                       std::min(unit.slice.end, member.offset + member.elements)};
+      if (member.counted_here && mine.begin < mine.end) {
+        pieces.push_back(
+            {&unit, &member, {mine.begin - member.offset, mine.end - member.offset}, mine.begin});
+      }
+    }
+  }
+  return pieces;
+}
+
+StatePlan plan_state(const ModelGraph& model, const ShardedGraph& sharded, int rank,
+                     const StateOptions& options) {
+  return Planner(model, sharded, rank, options).run();
+}
+
+}  // namespace sw

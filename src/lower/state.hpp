@@ -1,0 +1,82 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "sharding/sharding.hpp"
+
+/// The State of a run: parameters, gradients and optimizer state in flat *units*, below the
+/// placements. What ZeRO cuts is a unit, never a tensor.
+namespace sw {
+
+/// Elements that a tensor's start in a unit, and a slice of a unit, are multiples of: a block of
+/// the gradient norm never straddles two of either.
+inline constexpr std::int64_t kUnitBlock = 1024;
+
+/// One parameter in its unit.
+struct UnitMember {
+  ValueId parameter = -1;
+  std::vector<Range> box;     ///< what this rank holds of the whole tensor
+  std::int64_t offset = 0;    ///< elements from the unit's start
+  std::int64_t elements = 0;  ///< of this rank's shard
+  bool sum_over_tp = false;   ///< the raw gradient is Partial on tp
+  bool counted_here = true;   ///< for a weight that is Replicate on tp: only at tp coordinate 0
+                              ///< (norm, checkpoint, parameter count)
+};
+
+/// A concatenation of parameter shards that is reduced, updated and gathered as one.
+struct Unit {
+  std::string name;
+  std::vector<UnitMember> members;
+  std::int64_t elements = 0;  ///< padded to a multiple of the data group's size times kUnitBlock
+  bool frozen = false;        ///< weights only
+  Range slice;  ///< what this rank owns of the padded unit, by its place in the data group
+  BufferId weights = -1, gradients = -1,
+           master = -1;  ///< master: -1 when the weights are float32 themselves
+  std::vector<BufferId> moments;
+};
+
+struct StateOptions {
+  int zero = 0;
+  DType precision = DType::Float32;
+  int moments = 2;    ///< optimizer state tensors per parameter
+  bool train = true;  ///< false: weights only (a program that generates)
+};
+
+/// The persistent part of every Program of a run, on one rank.
+struct StatePlan {
+  std::vector<Buffer> buffers;
+  std::vector<Unit> units;
+  StateOptions options;
+  std::vector<int> data_axes;   ///< mesh axes over which gradients are reduced
+  std::vector<int> data_group;  ///< ranks, ascending
+  BufferId scalars_count = -1;  ///< valid_count int64 [1]
+  BufferId count = -1, loss = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
+
+  /// Elements of `unit`'s optimizer state on this rank, as a range of the unit: the slice under
+  /// ZeRO, else all.
+  [[nodiscard]] Range optimizer_range(const Unit& unit) const;
+  /// The weights of a member in this rank's memory.
+  [[nodiscard]] Operand weights(const Unit& unit, const UnitMember& member,
+                                const Shape& local) const;
+  [[nodiscard]] const Buffer& buffer(BufferId id) const {
+    return buffers.at(static_cast<std::size_t>(id));
+  }
+};
+
+/// A piece of a member that this rank owns: each element of each parameter is owned once over all
+/// ranks.
+struct OwnedPiece {
+  const Unit* unit = nullptr;
+  const UnitMember* member = nullptr;
+  Range elements;            ///< of the member's shard
+  std::int64_t in_unit = 0;  ///< elements from the unit's start
+};
+[[nodiscard]] std::vector<OwnedPiece> owned_pieces(const StatePlan& state);
+
+/// Lays out the State of `rank`.
+[[nodiscard]] StatePlan plan_state(const ModelGraph& model, const ShardedGraph& sharded, int rank,
+                                   const StateOptions& options);
+
+}  // namespace sw
