@@ -96,8 +96,7 @@ TEST(Reassemble, EveryValueOfAGpt2WithDropoutEqualsTheUnshardedOne) {
   reassemble_on_all_meshes(tiny_gpt2(0.2));
 }
 
-// The lists of placements.md, section 9. A value's moves belong to the layer of the op that made
-// it: the gradient of a layer's output is made one layer further on.
+// Megatron's lists. A value's moves belong to the layer of the op that made it.
 
 TEST(Collectives, OfALayerUnderTensorParallelismAreMegatronsFour) {
   const ModelGraph model = joint_graph(tiny_llama(4, 2, false), 4, 12);
@@ -117,7 +116,8 @@ TEST(Collectives, OfALayerUnderSequenceParallelismAreScattersAndGathers) {
             "forward reduce_scatter tp layers.0.attention_output\n"    // y
             "forward all_gather tp layers.0.mlp_norm\n"                // b
             "forward reduce_scatter tp layers.0.mlp_output\n"          // m
-            "backward all_gather tp layers.0.mlp_norm\n"               // b again (dm: next layer)
+            "backward all_gather tp d(layers.0.mlp_residual)\n"        // dm
+            "backward all_gather tp layers.0.mlp_norm\n"               // b again
             "backward reduce_scatter tp d(layers.0.mlp_norm)\n"        // db
             "backward all_gather tp d(layers.0.attention_residual)\n"  // dy
             "backward all_gather tp layers.0.attention_norm\n"         // a again

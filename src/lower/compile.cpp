@@ -1,0 +1,139 @@
+#include "lower/compile.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "model/model.hpp"
+
+namespace sw {
+namespace {
+
+Mesh mesh_of(const Layout& layout) {
+  return Mesh({{"pp", layout.pp}, {"dp", layout.dp}, {"cp", layout.cp}, {"tp", layout.tp}});
+}
+
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+/// Marks frozen weights; refuses a pattern that matches nothing, and a model with nothing left to
+/// train.
+void freeze(Graph& graph, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool matched = false;
+    for (const ValueId id : graph.parameters()) {
+      if (matches(pattern, graph.value(id).name)) {
+        graph.value(id).frozen = true;
+        matched = true;
+      }
+    }
+    if (!matched) {
+      throw ConfigError(fmt::format("train.freeze: '{}' matches no weight; the first is called {}",
+                                    pattern, graph.value(graph.parameters().front()).name));
+    }
+  }
+  const std::vector<ValueId> parameters = graph.parameters();
+  if (std::all_of(parameters.begin(), parameters.end(),
+                  [&](ValueId id) { return graph.value(id).frozen; })) {
+    throw ConfigError("train.freeze: every weight is frozen, so there is nothing to train");
+  }
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) {
+    return name.empty();
+  }
+  if (pattern.front() == '*') {
+    return matches(pattern.substr(1), name) || (!name.empty() && matches(pattern, name.substr(1)));
+  }
+  return !name.empty() && (pattern.front() == '?' || pattern.front() == name.front()) &&
+         matches(pattern.substr(1), name.substr(1));
+}
+
+Compilation::Compilation(CompileOptions options)
+    : options_(std::move(options)), mesh_(mesh_of(options_.parallel.layout)) {
+  const ShardingOptions sharding{
+      options_.parallel.sequence_parallel && options_.parallel.layout.tp > 1,
+      options_.parallel.keep_gathered};
+  const auto make = [&](const ModelConfig& config) {
+    ModelGraph model = build(config, rows_per_micro_batch(), options_.sequence, options_.precision);
+    freeze(model.graph, options_.freeze);
+    return model;
+  };
+  forward_ = make(without_dropout(options_.model));
+  check_sizes(forward_, mesh_, sharding);
+  sharded_forward_ = propagate(forward_, mesh_, sharding);
+  verify(forward_, sharded_forward_);
+  if (options_.train) {
+    joint_ = make(options_.model);
+    differentiate(joint_);
+    sharded_ = propagate(joint_, mesh_, sharding);
+    verify(joint_, sharded_);
+  } else {
+    joint_ = forward_;
+    sharded_ = sharded_forward_;
+  }
+}
+
+std::int64_t Compilation::rows_per_micro_batch() const {
+  return options_.micro_batch * options_.parallel.layout.dp;
+}
+
+std::int64_t Compilation::rows_per_window() const {
+  return rows_per_micro_batch() * options_.accumulation;
+}
+
+Range Compilation::rows(int rank) const {
+  const int dp = mesh_.find("dp");
+  const int coordinate = dp < 0 ? 0 : mesh_.coordinates(rank)[static_cast<std::size_t>(dp)];
+  return split(rows_per_micro_batch(), options_.parallel.layout.dp, coordinate);
+}
+
+double Compilation::model_flops_per_window() const {
+  const ModelConfig& model = options_.model;
+  const double per_token = 6.0 * static_cast<double>(parameter_count(model)) +
+                           12.0 * static_cast<double>(model.layers * model.hidden) *
+                               static_cast<double>(options_.sequence);
+  return per_token * static_cast<double>(rows_per_window() * options_.sequence);
+}
+
+StatePlan Compilation::state(int rank) const {
+  StateOptions state;
+  state.zero = options_.parallel.zero;
+  state.precision = options_.precision;
+  state.train = options_.train;
+  state.moments = options_.optimizer.name == OptimizerName::AdamW ? 2
+                  : options_.optimizer.momentum > 0               ? 1
+                                                                  : 0;
+  return plan_state(joint_, sharded_, rank, state);
+}
+
+LowerOptions Compilation::lower_options() const {
+  LowerOptions lower;
+  lower.micro_batches = static_cast<int>(options_.accumulation);
+  lower.threads = options_.threads;
+  lower.overlap = options_.parallel.overlap;
+  lower.bucket_mib = options_.parallel.bucket_mib;
+  lower.optimizer = options_.optimizer;
+  lower.decays = [patterns = options_.optimizer.no_decay](const Value& value) {
+    return value.decay && !matches_any(patterns, value.name);
+  };
+  return lower;
+}
+
+Program Compilation::training(int rank) const {
+  return lower_training(joint_, sharded_, state(rank), rank, lower_options());
+}
+
+Program Compilation::evaluation(int rank) const {
+  return lower_evaluation(forward_, sharded_forward_, state(rank), rank, lower_options());
+}
+
+GenerationProgram Compilation::generation(int rank) const {
+  return lower_generation(forward_, sharded_forward_, state(rank), rank, lower_options());
+}
+
+}  // namespace sw

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lower/lower.hpp"
+#include "mesh/layout.hpp"
+#include "model/config.hpp"
+
+/// From what a run file says to the Programs of each rank: the one way there, for plan, train,
+/// verify and generate.
+namespace sw {
+
+/// What the Programs of a run depend on: values only, so that a Program for a machine one does not
+/// have is an ordinary Program.
+struct CompileOptions {
+  ModelConfig model;
+  ParallelOptions parallel;
+  OptimizerOptions optimizer;
+  DType precision = DType::Float32;
+  std::int64_t micro_batch = 1;   ///< sequences per micro-batch and data-parallel rank
+  std::int64_t accumulation = 1;  ///< micro-batches per window
+  std::int64_t sequence = 0;
+  std::vector<std::string> freeze;  ///< weight name patterns (`*` and `?`)
+  int threads = 1;                  ///< of a rank's team
+  /// Only forwards: weights without gradients and optimizer state.
+  bool train = true;
+};
+
+/// A run compiled as far as it is the same for all ranks.
+class Compilation {
+ public:
+  /// Throws ConfigError for sizes that the layout must divide, and for patterns that match no
+  /// weight.
+  explicit Compilation(CompileOptions options);
+
+  [[nodiscard]] const CompileOptions& options() const { return options_; }
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] int world() const { return mesh_.world(); }
+  /// The joint graph of a micro-batch over all data-parallel ranks, and its placements.
+  [[nodiscard]] const ModelGraph& model() const { return joint_; }
+  [[nodiscard]] const ShardedGraph& sharded() const { return sharded_; }
+
+  [[nodiscard]] StatePlan state(int rank) const;
+  [[nodiscard]] Program training(int rank) const;
+  [[nodiscard]] Program evaluation(int rank) const;
+  [[nodiscard]] GenerationProgram generation(int rank) const;
+
+  /// Rows of one micro-batch (of all data-parallel ranks) that `rank` reads.
+  [[nodiscard]] Range rows(int rank) const;
+  /// Sequences of one micro-batch over all data-parallel ranks, and of a window.
+  [[nodiscard]] std::int64_t rows_per_micro_batch() const;
+  [[nodiscard]] std::int64_t rows_per_window() const;
+  /// Model FLOPs of one window (6 · parameters + 12 · layers · width · sequence, a token): the
+  /// field's formula, for the MFU.
+  [[nodiscard]] double model_flops_per_window() const;
+
+ private:
+  [[nodiscard]] LowerOptions lower_options() const;
+
+  CompileOptions options_;
+  Mesh mesh_;
+  ModelGraph joint_;
+  ShardedGraph sharded_;
+  ModelGraph forward_;
+  ShardedGraph sharded_forward_;
+};
+
+/// Whether `name` matches a pattern with `*` (any run of characters) and `?` (any one).
+[[nodiscard]] bool matches(std::string_view pattern, std::string_view name);
+
+}  // namespace sw
