@@ -93,14 +93,18 @@ void GroupMember::step(bool check) {
     leave();
   }
   const std::uint32_t epoch = header_->epoch.load();
-  slots_[index_].steps.store(++steps_, std::memory_order_release);
-  if (header_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 ==
-      static_cast<std::uint32_t>(size())) {
+  ++steps_;
+  const bool last = header_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 ==
+                    static_cast<std::uint32_t>(size());
+  if (last) {
     if (check) {
       check_records();
     }
     finish_step();
-  } else {
+  }
+  // The last to arrive counts as missing until it has let the others go: it may die before.
+  slots_[index_].steps.store(steps_, std::memory_order_release);
+  if (!last) {
     wait_for_step(epoch);
   }
   if (control_.is_aborted()) {
