@@ -19,7 +19,10 @@ namespace sw {
 class RankMemory {
  public:
   /// Large enough for each of `programs`; collective over `world` (it allocates the window).
-  RankMemory(World& world, std::span<const Program* const> programs);
+  /// `control_bytes` more of the window are for control traffic: in no Program, not planned.
+  RankMemory(World& world, std::span<const Program* const> programs,
+             std::int64_t control_bytes = 0);
+  [[nodiscard]] std::span<std::byte> control() const { return control_; }
   [[nodiscard]] std::byte* address(const Program& program, const Operand& operand) const;
   /// Highest byte touched in the private arena plus highest touched in the window: the measured
   /// peak. Equal to MemoryAccount::peak once a Program has run with its persistent buffers written.
@@ -28,6 +31,7 @@ class RankMemory {
  private:
   Arena private_;
   std::span<std::byte> window_;
+  std::span<std::byte> control_;
 };
 
 struct ExecutorOptions {

@@ -10,7 +10,8 @@ constexpr std::int64_t kGuardBytes = 4096;
 
 }  // namespace
 
-RankMemory::RankMemory(World& world, std::span<const Program* const> programs) {
+RankMemory::RankMemory(World& world, std::span<const Program* const> programs,
+                       std::int64_t control_bytes) {
   std::int64_t private_bytes = 0;
   std::int64_t window_bytes = 0;
   for (const Program* program : programs) {
@@ -18,7 +19,10 @@ RankMemory::RankMemory(World& world, std::span<const Program* const> programs) {
     window_bytes = std::max(window_bytes, program->window_bytes);
   }
   private_ = Arena(private_bytes + kGuardBytes);
-  window_ = world.allocate_window(window_bytes + kGuardBytes);
+  const std::span<std::byte> memory =
+      world.allocate_window(window_bytes + kGuardBytes + round_up(control_bytes, kAlignment));
+  window_ = memory.first(static_cast<std::size_t>(window_bytes + kGuardBytes));
+  control_ = memory.subspan(window_.size()).first(static_cast<std::size_t>(control_bytes));
   fill_with_pattern(private_.data(), private_.size());
   fill_with_pattern(window_.data(), static_cast<std::int64_t>(window_.size()));
 }
