@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/simd/elementwise.hpp"
+#include "kernels/cpu/simd/rows.hpp"
+
+namespace sw::kernels::cpu {
+namespace {
+
+/// What one thread needs: a query head and its gradients, and those of a KV head, in whole.
+struct Space {
+  Space(const Attention& a, Scratch& scratch)
+      : q(scratch.take<float>(a.queries * a.padded)),
+        d_o(scratch.take<float>(a.queries * a.padded)),
+        dq(scratch.take<float>(a.queries * a.padded)),
+        lse(scratch.take<float>(a.queries)),
+        delta(scratch.take<float>(a.queries)),
+        query(scratch.take<simd::Query>(a.queries)),
+        dk(scratch.take<float>(a.keys * a.padded)),
+        dv(scratch.take<float>(a.keys * a.padded)),
+        keys(scratch.take<float>(simd::kKeys * a.padded)),
+        keys_turned(scratch.take<float>(a.size * simd::kKeys)),
+        values(scratch.take<float>(simd::kKeys * a.padded)),
+        values_turned(scratch.take<float>(a.size * simd::kKeys)),
+        scores(scratch.take<float>(kQueries * simd::kKeys)),
+        d_scores(scratch.take<float>(kQueries * simd::kKeys)) {}
+  float* q;  ///< times the scale
+  float* d_o;
+  float* dq;
+  float* lse;
+  float* delta;  ///< sum over the head of do * o
+  simd::Query* query;
+  float* dk;
+  float* dv;
+  float* keys;         ///< [kKeys, padded]
+  float* keys_turned;  ///< [size, kKeys]
+  float* values;
+  float* values_turned;
+  float* scores;
+  float* d_scores;
+};
+
+/// One sample's KV head per tile: its query heads one after the other, so that dk and dv are added
+/// up in a fixed order.
+struct Backward {
+  Attention a;
+  View o;
+  const float* lse;
+  View d_o;
+  View dq;
+  View dk;
+  View dv;
+  std::vector<Space> spaces;
+
+  void run_tile(std::int64_t b, std::int64_t kv_head, const Space& s) const {
+    std::fill_n(s.dk, a.keys * a.padded, 0.0F);
+    std::fill_n(s.dv, a.keys * a.padded, 0.0F);
+    const Range heads = a.heads_of(kv_head);
+    for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+      load_head(b, head, s);
+      for (std::int64_t key = 0; key < a.keys; key += simd::kKeys) {
+        add_keys(b, kv_head, key, std::min(simd::kKeys, a.keys - key), s);
+      }
+      simd::scale(s.dq, static_cast<float>(a.parameters.scale), s.dq, a.queries * a.padded);
+      unpack(s.dq, dq, b, head, a.queries);
+    }
+    unpack(s.dk, dk, b, kv_head, a.keys);
+    unpack(s.dv, dv, b, kv_head, a.keys);
+  }
+
+  void load_head(std::int64_t b, std::int64_t head, const Space& s) const {
+    a.pack(a.q, b, 0, head, a.queries, s.q);
+    simd::scale(s.q, static_cast<float>(a.parameters.scale), s.q, a.queries * a.padded);
+    a.pack(d_o, b, 0, head, a.queries, s.d_o);
+    a.pack(o, b, 0, head, a.queries, s.dq);  // room that is free until the first product
+    for (std::int64_t i = 0; i < a.queries; ++i) {
+      const float row_lse = lse[(b * a.queries + i) * a.heads + head];
+      // A query that sees nothing has -infinity, and every weight hidden: any number will do.
+      s.lse[i] = std::isinf(row_lse) ? 0.0F : row_lse;
+      s.delta[i] = simd::dot(s.d_o + i * a.padded, s.dq + i * a.padded, a.size);
+      s.query[i] = a.query(b, i);
+    }
+    std::fill_n(s.dq, a.queries * a.padded, 0.0F);
+  }
+
+  /// What keys [key, key + count) give to dq, and their dk and dv, from one query head.
+  void add_keys(std::int64_t b, std::int64_t kv_head, std::int64_t key, std::int64_t count,
+                const Space& s) const {
+    const Reach reach = a.key_reach(b, key, count);
+    const simd::KeyBlock block = a.key_block(b, key, count);
+    a.pack(a.k, b, key, kv_head, count, s.keys);
+    a.pack(a.v, b, key, kv_head, count, s.values);
+    simd::transpose(s.keys, a.padded, count, a.size, s.keys_turned, simd::kKeys);
+    simd::transpose(s.values, a.padded, count, a.size, s.values_turned, simd::kKeys);
+    for (std::int64_t query = 0; query < a.queries; query += kQueries) {
+      const std::int64_t rows = std::min(kQueries, a.queries - query);
+      const Overlap overlap = a.overlap(a.query_reach(b, query, rows), reach, count);
+      if (overlap == Overlap::None) continue;
+      multiply_turned(s.q + query * a.padded, s.keys_turned, rows, s.scores);
+      if (overlap == Overlap::Part) simd::hide(s.scores, s.query + query, rows, block);
+      multiply_turned(s.d_o + query * a.padded, s.values_turned, rows, s.d_scores);
+      simd::softmax_grad(s.scores, s.d_scores, rows, s.lse + query, s.delta + query);
+      add_turned(s.scores, s.d_o + query * a.padded, rows, count, s.dv + key * a.padded);
+      add_turned(s.d_scores, s.q + query * a.padded, rows, count, s.dk + key * a.padded);
+      simd::multiply({.rows = rows,
+                      .columns = a.padded,
+                      .depth = count,
+                      .a = s.d_scores,
+                      .a_row = simd::kKeys,
+                      .b = s.keys,
+                      .b_row = a.padded,
+                      .c = s.dq + query * a.padded,
+                      .c_row = a.padded,
+                      .accumulate = true});
+    }
+  }
+
+  /// scores[rows, kKeys] = left[rows, size] right[size, kKeys].
+  void multiply_turned(const float* left, const float* right, std::int64_t rows,
+                       float* scores) const {
+    simd::multiply({.rows = rows,
+                    .columns = simd::kKeys,
+                    .depth = a.size,
+                    .a = left,
+                    .a_row = a.padded,
+                    .b = right,
+                    .b_row = simd::kKeys,
+                    .c = scores,
+                    .c_row = simd::kKeys});
+  }
+
+  /// sum[count, padded] += weights[rows, kKeys]^T values[rows, padded].
+  void add_turned(const float* weights, const float* values, std::int64_t rows, std::int64_t count,
+                  float* sum) const {
+    simd::multiply({.rows = count,
+                    .columns = a.padded,
+                    .depth = rows,
+                    .a = weights,
+                    .a_row = 1,
+                    .a_column = simd::kKeys,
+                    .b = values,
+                    .b_row = a.padded,
+                    .c = sum,
+                    .c_row = a.padded,
+                    .accumulate = true});
+  }
+
+  void unpack(const float* from, const View& to, std::int64_t b, std::int64_t head,
+              std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = (b * count + i) * to.shape[2] + head;
+      store(to, row * a.size, a.size, from + i * a.padded, false);
+    }
+  }
+};
+
+Prepared prepare_attention_grad(const KernelCall& call, Scratch& scratch, int threads) {
+  check_views(call, 10, 3);
+  check_same_shape(call, call.inputs[7], call.inputs[0]);
+  check_same_shape(call, call.inputs[9], call.inputs[0]);
+  for (std::size_t i = 0; i < 3; ++i) check_same_shape(call, call.outputs[i], call.inputs[i]);
+  Backward backward{.a = Attention(call),
+                    .o = call.inputs[7],
+                    .lse = floats(call.inputs[8]),
+                    .d_o = call.inputs[9],
+                    .dq = call.outputs[0],
+                    .dk = call.outputs[1],
+                    .dv = call.outputs[2],
+                    .spaces = {}};
+  for (int thread = 0; thread < threads; ++thread) {
+    backward.spaces.emplace_back(backward.a, scratch);
+  }
+  return [backward](Team& team) {
+    const std::int64_t kv_heads = backward.a.kv_heads;
+    for_tiles(team, backward.a.batch * kv_heads, [&](std::int64_t tile, int thread) {
+      backward.run_tile(tile / kv_heads, tile % kv_heads, backward.spaces[thread]);
+    });
+  };
+}
+
+}  // namespace
+
+std::vector<Operator> attention_grad_operators() {
+  return {{"attention_grad", prepare_attention_grad}};
+}
+
+}  // namespace sw::kernels::cpu

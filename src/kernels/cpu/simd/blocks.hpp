@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+/// Small matrices in cache: products and softmax steps of attention.
+namespace sw::kernels::simd {
+
+/// Columns of a block's right operand and result come in groups of so many: pad to a multiple.
+inline constexpr std::int64_t kColumnGroup = 16;
+/// Keys of a block of attention.
+inline constexpr std::int64_t kKeys = 64;
+
+/// c[rows, columns] = (or +=) a[rows, depth] b[depth, columns]. Element (i, k) of a stands at
+/// a[i * a_row + k * a_column]; b and c are row-major; `columns` is a multiple of kColumnGroup.
+struct BlockProduct {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  const float* a = nullptr;
+  std::int64_t a_row = 0;
+  std::int64_t a_column = 1;
+  const float* b = nullptr;
+  std::int64_t b_row = 0;
+  float* c = nullptr;
+  std::int64_t c_row = 0;
+  bool accumulate = false;
+};
+void multiply(const BlockProduct& product);
+
+/// to[column, row] = from[row, column] for [rows, columns] elements; columns of `to` from `rows` to
+/// `to_row` are left alone.
+void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
+               float* to, std::int64_t to_row);
+
+/// Which keys of a block a query sees: the same document and lowest < position <= its own.
+struct KeyBlock {
+  std::int32_t position[kKeys];
+  std::int32_t document[kKeys];
+};
+struct Query {
+  std::int32_t position = 0;
+  std::int32_t document = 0;
+  std::int32_t lowest = 0;
+};
+/// Sets to -infinity the scores [rows, kKeys] of what a query does not see.
+void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys);
+
+/// One step of the running softmax over a block of keys: `scores` [rows, kKeys] become weights
+/// exp(score - most), `most` and `sum` are updated, and the rows of `output` [rows, width] are
+/// scaled to the new maximum.
+void softmax_step(float* scores, std::int64_t rows, float* most, float* sum, float* output,
+                  std::int64_t width);
+
+/// The backward of a block: `scores` become weights p = exp(score - lse), and `d_weights` become
+/// d_scores = p * (d_weights - delta).
+void softmax_grad(float* scores, float* d_weights, std::int64_t rows, const float* lse,
+                  const float* delta);
+
+}  // namespace sw::kernels::simd

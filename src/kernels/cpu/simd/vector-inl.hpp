@@ -1,0 +1,96 @@
+// One inclusion per instruction set (Highway's foreach_target), so the guard toggles.
+#if defined(SW_KERNELS_CPU_SIMD_VECTOR_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef SW_KERNELS_CPU_SIMD_VECTOR_INL
+#undef SW_KERNELS_CPU_SIMD_VECTOR_INL
+#else
+#define SW_KERNELS_CPU_SIMD_VECTOR_INL
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace sw::kernels::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using Floats = hn::Vec<FloatTag>;
+
+HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(FloatTag())); }
+HWY_INLINE Floats all(float value) { return hn::Set(FloatTag(), value); }
+HWY_INLINE Floats load(const float* from) { return hn::LoadU(FloatTag(), from); }
+HWY_INLINE void store(Floats value, float* to) { hn::StoreU(value, FloatTag(), to); }
+
+/// The first `count` < lanes() elements, the others 0; nothing beyond is touched.
+HWY_INLINE Floats load_first(const float* from, std::int64_t count) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_EMU128  // whose MaskedLoad reads a whole vector
+  HWY_ALIGN float lane[hn::MaxLanes(d)] = {};
+  for (std::int64_t i = 0; i < count; ++i) lane[i] = from[i];
+  return hn::Load(d, lane);
+#else
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
+#endif
+}
+HWY_INLINE void store_first(Floats value, float* to, std::int64_t count) {
+  const FloatTag d;
+  hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+}
+
+HWY_INLINE float sum_of(Floats value) { return hn::GetLane(hn::SumOfLanes(FloatTag(), value)); }
+
+/// to[i] = function(from[i]...) for i in [0, count); the end of an array takes the same vector
+/// operations as its middle, so an element's bits do not depend on where a slice begins.
+template <typename Function, typename... From>
+HWY_INLINE void map(std::int64_t count, float* to, const Function& function, const From*... from) {
+  const std::int64_t step = lanes();
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) store(function(load(from + i)...), to + i);
+  if (i < count) store_first(function(load_first(from + i, count - i)...), to + i, count - i);
+}
+
+/// Sum of function(from[i]...) for i in [0, count), in float32 over 4 vectors of partial sums.
+/// function of zeros must be 0.
+template <typename Function, typename... From>
+HWY_INLINE float map_sum(std::int64_t count, const Function& function, const From*... from) {
+  const std::int64_t step = lanes();
+  Floats s0 = hn::Zero(FloatTag());
+  Floats s1 = s0;
+  Floats s2 = s0;
+  Floats s3 = s0;
+  std::int64_t i = 0;
+  for (; i + 4 * step <= count; i += 4 * step) {
+    s0 = hn::Add(s0, function(load(from + i)...));
+    s1 = hn::Add(s1, function(load(from + i + step)...));
+    s2 = hn::Add(s2, function(load(from + i + 2 * step)...));
+    s3 = hn::Add(s3, function(load(from + i + 3 * step)...));
+  }
+  for (; i + step <= count; i += step) s0 = hn::Add(s0, function(load(from + i)...));
+  if (i < count) s1 = hn::Add(s1, function(load_first(from + i, count - i)...));
+  return sum_of(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+/// exp, about 1 ulp; saturates at e^88 and keeps NaN, which Highway's does not.
+HWY_INLINE Floats exponential(Floats x) {
+  const FloatTag d;
+  const Floats result = hn::Exp(d, hn::Min(x, hn::Set(d, 88.0F)));
+  return hn::IfThenElse(hn::Eq(x, x), result, x);
+}
+
+HWY_INLINE Floats sigmoid(Floats x) {
+  const Floats one = all(1.0F);
+  return hn::Div(one, hn::Add(one, exponential(hn::Neg(x))));
+}
+
+/// The larger one; NaN if either is.
+HWY_INLINE Floats larger(Floats x, Floats y) {
+  return hn::IfThenElse(hn::Or(hn::Gt(y, x), hn::Ne(y, y)), y, x);
+}
+
+}  // namespace sw::kernels::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
