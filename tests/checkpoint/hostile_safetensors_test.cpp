@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "checkpoint/safetensors.hpp"
 #include "tests/checkpoint/scratch.hpp"
+#include "tests/soak.hpp"
 
 // Case C061. A file is bytes from outside: the reader accepts it or throws DataError.
 namespace sw {
@@ -208,8 +208,7 @@ TEST(HostileSafetensors, MutatedFilesAreReadSoundlyOrRefused) {
                           entry("F32", "[2,3]", "[0,24]"), entry("BF16", "[]", "[24,26]"),
                           entry("I64", "[0,5]", "[26,26]")),
               26);
-  const char* asked = std::getenv("SW_FUZZ_RUNS");
-  const std::int64_t runs = asked != nullptr ? std::atoll(asked) : 20'000;
+  const std::int64_t runs = sw::testing::runs(20'000, 5'000'000);
   std::mt19937_64 random(1);
   std::int64_t accepted = 0;
   for (std::int64_t run = 0; run < runs; ++run) {
