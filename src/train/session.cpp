@@ -1,0 +1,290 @@
+#include "train/session.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/error.hpp"
+#include "model/parameters.hpp"
+
+namespace sw {
+namespace {
+
+bool can_spin(const CompileOptions& options) {
+  return static_cast<unsigned>(options.parallel.layout.world() * options.threads) <=
+         std::thread::hardware_concurrency();
+}
+
+double total_seconds(const Ledger& ledger, double LedgerEntry::*member) {
+  double total = 0;
+  for (const auto& [key, entry] : ledger) {
+    total += entry.*member;
+  }
+  return total;
+}
+
+void add_steps(Ledger& into, const Ledger& one, std::int64_t steps) {
+  if (steps == 0) {
+    return;
+  }
+  for (const auto& [key, entry] : one) {
+    into[key].calls += entry.calls * steps;
+    into[key].sent_bytes += entry.sent_bytes * steps;
+    into[key].seconds += entry.seconds;
+    into[key].wait_seconds += entry.wait_seconds;
+  }
+}
+
+}  // namespace
+
+int threads_per_rank(const ParallelOptions& parallel) {
+  if (parallel.threads_per_rank > 0) {
+    return parallel.threads_per_rank;
+  }
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return std::max(1, cores / parallel.layout.world());
+}
+
+Session::Session(const Compilation& compilation, World& world, std::int64_t control_bytes)
+    : compilation_(compilation),
+      world_(world),
+      state_(compilation.state(world.rank())),
+      training_(compilation.training(world.rank())),
+      evaluation_(compilation.evaluation(world.rank())) {
+  SW_CHECK(world.size() == compilation.world(), "{} ranks for a layout of {}", world.size(),
+           compilation.world());
+  const CompileOptions& options = compilation.options();
+  const Program* programs[] = {&training_, &evaluation_};
+  memory_ = std::make_unique<RankMemory>(world, programs, control_bytes);
+  for (std::size_t i = 0; i < state_.buffers.size(); ++i) {
+    const auto buffer = static_cast<BufferId>(i);
+    std::memset(address({buffer, 0, DType::UInt8, {state_.buffers[i].bytes}}), 0,
+                static_cast<std::size_t>(state_.buffers[i].bytes));
+  }
+  team_ = std::make_unique<Team>(options.threads);
+  const ExecutorOptions executor{options.parallel.algorithm, options.threads, can_spin(options)};
+  train_executor_ = std::make_unique<Executor>(training_, world, *memory_, *team_, executor);
+  evaluate_executor_ = std::make_unique<Executor>(evaluation_, world, *memory_, *team_, executor);
+}
+
+Session::~Session() = default;
+
+float* Session::floats(BufferId buffer, std::int64_t element) const {
+  return reinterpret_cast<float*>(address({buffer, element * 4, DType::Float32, {1}}));
+}
+
+const Value& Session::parameter(const UnitMember& member) const {
+  return compilation_.model().graph.value(member.parameter);
+}
+
+void Session::for_each_member(
+    const std::function<void(const Unit&, const UnitMember&)>& visit) const {
+  for (const Unit& unit : state_.units) {
+    for (const UnitMember& member : unit.members) {
+      visit(unit, member);
+    }
+  }
+}
+
+std::vector<std::pair<const char*, BufferId>> Session::moments(const Unit& unit) const {
+  static constexpr const char* kNames[] = {"momentum", "variance"};
+  std::vector<std::pair<const char*, BufferId>> result;
+  for (std::size_t i = 0; i < unit.moments.size(); ++i) {
+    result.emplace_back(kNames[i], unit.moments[i]);
+  }
+  return result;
+}
+
+/// Sets the weights of one member from float32 values of this rank's whole shard: the copy that is
+/// multiplied, and the master.
+void Session::set_weights(const Unit& unit, const UnitMember& member,
+                          const std::vector<float>& values) {
+  if (state_.options.precision == DType::Float32) {
+    std::copy(values.begin(), values.end(), floats(unit.weights, member.offset));
+    return;
+  }
+  auto* rounded =
+      reinterpret_cast<BFloat16*>(address(state_.weights(unit, member, {member.elements})));
+  std::transform(values.begin(), values.end(), rounded, to_bfloat16);
+  if (unit.master >= 0) {
+    const Range mine = state_.optimizer_range(unit);
+    const std::int64_t begin = std::max(mine.begin, member.offset);
+    const std::int64_t end = std::min(mine.end, member.offset + member.elements);
+    if (begin < end) {
+      std::copy(values.begin() + (begin - member.offset), values.begin() + (end - member.offset),
+                floats(unit.master, begin - mine.begin));
+    }
+  }
+}
+
+std::vector<Piece> Session::owned_state() const {
+  std::vector<Piece> pieces;
+  for (const OwnedPiece& owned : owned_pieces(state_)) {
+    const Value& value = parameter(*owned.member);
+    const PieceRange range{owned.member->box, owned.elements};
+    const auto add = [&](const char* state, DType dtype, const std::byte* data) {
+      pieces.push_back({value.name, state, dtype, value.shape, range, data});
+    };
+    const std::int64_t in_state = owned.in_unit - state_.optimizer_range(*owned.unit).begin;
+    if (owned.unit->master >= 0) {
+      add("weight", DType::Float32,
+          reinterpret_cast<const std::byte*>(floats(owned.unit->master, in_state)));
+    } else {
+      const DType dtype = state_.options.precision;
+      add("weight", dtype,
+          address({owned.unit->weights,
+                   owned.in_unit * size_of(dtype),
+                   dtype,
+                   {owned.elements.size()}}));
+    }
+    for (const auto& [name, buffer] : moments(*owned.unit)) {
+      add(name, DType::Float32, reinterpret_cast<const std::byte*>(floats(buffer, in_state)));
+    }
+  }
+  return pieces;
+}
+
+std::vector<Piece> Session::owned_gradients() const {
+  std::vector<Piece> pieces;
+  for (const OwnedPiece& owned : owned_pieces(state_)) {
+    if (owned.unit->gradients >= 0) {
+      const Value& value = parameter(*owned.member);
+      pieces.push_back(
+          {value.name,
+           "gradient",
+           DType::Float32,
+           value.shape,
+           {owned.member->box, owned.elements},
+           reinterpret_cast<const std::byte*>(floats(owned.unit->gradients, owned.in_unit))});
+    }
+  }
+  return pieces;
+}
+
+std::vector<Piece> Session::held_weights() const {
+  std::vector<Piece> pieces;
+  for_each_member([&](const Unit& unit, const UnitMember& member) {
+    const Value& value = parameter(member);
+    pieces.push_back({value.name,
+                      "weight",
+                      state_.options.precision,
+                      value.shape,
+                      {member.box, {0, member.elements}},
+                      address(state_.weights(unit, member, {member.elements}))});
+  });
+  return pieces;
+}
+
+void Session::write_batch(const Program& program, std::size_t micro_batch, const Corpus& corpus,
+                          std::span<const std::int64_t> samples, std::int64_t& valid) const {
+  const BatchSlot& slot = program.batches.at(micro_batch);
+  const auto sequence = static_cast<std::size_t>(compilation_.options().sequence);
+  const auto row = [&](const Operand& operand, std::int64_t index) {
+    auto* begin = reinterpret_cast<std::int32_t*>(memory_->address(program, operand));
+    return std::span(begin + static_cast<std::size_t>(index) * sequence, sequence);
+  };
+  const Range rows = compilation_.rows(world_.rank());
+  for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+    const std::int64_t local = r - rows.begin;
+    const std::span<std::int32_t> labels = row(slot.labels, local);
+    corpus.read(samples[static_cast<std::size_t>(r)], row(slot.tokens, local), labels,
+                row(slot.positions, local), row(slot.documents, local));
+    valid +=
+        std::count_if(labels.begin(), labels.end(), [](std::int32_t label) { return label >= 0; });
+  }
+}
+
+StepResult Session::run(Executor& executor, const Program& program) {
+  const auto start = std::chrono::steady_clock::now();
+  executor.run();
+  StepResult result;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  float loss = 0;
+  float count = 0;
+  std::memcpy(&loss, memory_->address(program, program.host.loss), sizeof(loss));
+  std::memcpy(&count, memory_->address(program, program.host.count), sizeof(count));
+  result.loss = loss;
+  result.valid_tokens = static_cast<std::int64_t>(count);
+  const Ledger now = executor.ledger();
+  result.communication_seconds = total_seconds(now, &LedgerEntry::seconds);
+  result.wait_seconds = total_seconds(now, &LedgerEntry::wait_seconds);
+  result.exposed_communication_seconds = exposed_communication(program, executor.timeline());
+  return result;
+}
+
+StepResult Session::step(const Corpus& corpus, const Window& window, const StepSettings& settings) {
+  std::int64_t valid = 0;
+  const auto rows = static_cast<std::size_t>(compilation_.rows_per_micro_batch());
+  SW_CHECK(window.samples.size() == rows * training_.batches.size(),
+           "a window of {} rows for {} micro-batches of {}", window.samples.size(),
+           training_.batches.size(), rows);
+  for (std::size_t m = 0; m < training_.batches.size(); ++m) {
+    write_batch(training_, m, corpus, std::span(window.samples).subspan(m * rows, rows), valid);
+  }
+  const HostOperands& host = training_.host;
+  std::memcpy(address(host.valid_count), &valid, sizeof(valid));
+  const double values[kSettings] = {settings.learning_rate, settings.gradient_clip,
+                                    static_cast<double>(settings.update)};
+  std::memcpy(address(host.settings), values, sizeof(values));
+  if (host.dropout_key.buffer >= 0) {
+    const std::int64_t key[2] = {static_cast<std::int64_t>(settings.seed), settings.step};
+    std::memcpy(address(host.dropout_key), key, sizeof(key));
+  }
+  StepResult result = run(*train_executor_, training_);
+  double verdict[kVerdict];
+  std::memcpy(verdict, address(host.verdict), sizeof(verdict));
+  result.gradient_norm = verdict[0];
+  result.applied = verdict[2] != 0;
+  ++steps_;
+  std::swap(result.communication_seconds, seen_seconds_);
+  std::swap(result.wait_seconds, seen_wait_);
+  result.communication_seconds = seen_seconds_ - result.communication_seconds;
+  result.wait_seconds = seen_wait_ - result.wait_seconds;
+  return result;
+}
+
+StepResult Session::evaluate(const Corpus& corpus, const std::vector<std::int64_t>& samples) {
+  StepResult nothing;
+  std::int64_t valid = 0;
+  for (const std::int64_t sample : samples) {
+    valid += corpus.valid_tokens(sample);
+  }
+  if (valid == 0) {
+    return nothing;
+  }
+  valid = 0;
+  write_batch(evaluation_, 0, corpus, samples, valid);
+  std::memcpy(memory_->address(evaluation_, evaluation_.host.valid_count), &valid, sizeof(valid));
+  ++evaluations_;
+  return run(*evaluate_executor_, evaluation_);
+}
+
+Ledger Session::measured() const {
+  Ledger ledger;
+  add_steps(ledger, train_executor_->ledger(), 1);
+  add_steps(ledger, evaluate_executor_->ledger(), 1);
+  return ledger;
+}
+
+Ledger Session::planned() const {
+  const Algorithm algorithm = compilation_.options().parallel.algorithm;
+  Ledger ledger;
+  add_steps(ledger, planned_ledger(training_, algorithm), steps_);
+  add_steps(ledger, planned_ledger(evaluation_, algorithm), evaluations_);
+  return ledger;
+}
+
+std::int64_t Session::planned_peak() const {
+  std::int64_t private_bytes = training_.private_bytes;
+  std::int64_t window_bytes = training_.window_bytes;
+  if (evaluations_ > 0) {
+    private_bytes = std::max(private_bytes, evaluation_.private_bytes);
+    window_bytes = std::max(window_bytes, evaluation_.window_bytes);
+  }
+  return private_bytes + window_bytes;
+}
+
+const Timeline& Session::timeline() const { return train_executor_->timeline(); }
+
+}  // namespace sw

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/pieces.hpp"
+#include "checkpoint/reader.hpp"
+#include "data/corpus.hpp"
+#include "data/sampler.hpp"
+#include "lower/compile.hpp"
+#include "runtime/executor.hpp"
+
+/// One rank of a run: its Programs, its memory, and what is in it.
+namespace sw {
+
+/// What the host writes before a step.
+struct StepSettings {
+  double learning_rate = 0;
+  double gradient_clip = 0;
+  std::int64_t update = 1;  ///< number of this update: completed ones + 1
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+};
+
+/// What the host reads after it; equal on all ranks but for the times.
+struct StepResult {
+  double loss = 0;
+  std::int64_t valid_tokens = 0;
+  double gradient_norm = 0;
+  bool applied =
+      true;  ///< false: gradients or loss were not finite, the update was skipped on all ranks
+  double seconds = 0;
+  double communication_seconds = 0;
+  double exposed_communication_seconds = 0;
+  double wait_seconds = 0;
+};
+
+class Session {
+ public:
+  /// Compiles and prepares this rank's Programs. Collective over `world`, whose size must be the
+  /// compilation's. Weights and moments are zero until they are set.
+  Session(const Compilation& compilation, World& world, std::int64_t control_bytes = 0);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // --- state ---
+  /// The initial weights of `seed`; moments zero.
+  void initialize(std::uint64_t seed);
+  /// Weights of a Hugging Face folder; moments zero. Throws DataError.
+  void load_model_folder(const std::filesystem::path& folder);
+  /// Every tensor of a checkpoint, which must hold exactly what this run trains. Throws DataError.
+  void load_checkpoint(const CheckpointReader& reader);
+  /// What this rank owns of weights and moments: each element of each tensor once over all ranks.
+  /// Points into the session's memory.
+  [[nodiscard]] std::vector<Piece> owned_state() const;
+  /// The same of the gradients of the last step, reduced and before clipping (state "gradient").
+  [[nodiscard]] std::vector<Piece> owned_gradients() const;
+  /// What this rank holds of the weights, as they are multiplied (not the masters), owned or not:
+  /// for checks of replicas.
+  [[nodiscard]] std::vector<Piece> held_weights() const;
+
+  // --- steps ---
+  /// One training step on a window; reads this rank's rows only. The window must have a valid
+  /// token.
+  StepResult step(const Corpus& corpus, const Window& window, const StepSettings& settings);
+  /// The mean loss over `samples` (-1: padding), as many as `Compilation::rows_per_micro_batch`;
+  /// and the valid tokens in them. Not run when there is none.
+  StepResult evaluate(const Corpus& corpus, const std::vector<std::int64_t>& samples);
+
+  // --- accounts ---
+  [[nodiscard]] const Program& training_program() const { return training_; }
+  [[nodiscard]] const Program& evaluation_program() const { return evaluation_; }
+  /// Of all steps and evaluations since the session began, and what was planned for them.
+  [[nodiscard]] Ledger measured() const;
+  [[nodiscard]] Ledger planned() const;
+  [[nodiscard]] std::int64_t planned_peak() const;
+  [[nodiscard]] std::int64_t measured_peak() const { return memory_->measured_peak(); }
+  [[nodiscard]] const Timeline& timeline() const;
+  [[nodiscard]] std::span<std::byte> control() const { return memory_->control(); }
+
+ private:
+  [[nodiscard]] std::byte* address(const Operand& operand) const {
+    return memory_->address(training_, operand);
+  }
+  [[nodiscard]] float* floats(BufferId buffer, std::int64_t element) const;
+  void set_weights(const Unit& unit, const UnitMember& member, const std::vector<float>& values);
+  void for_each_member(const std::function<void(const Unit&, const UnitMember&)>& visit) const;
+  [[nodiscard]] const Value& parameter(const UnitMember& member) const;
+  [[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) const;
+  void write_batch(const Program& program, std::size_t micro_batch, const Corpus& corpus,
+                   std::span<const std::int64_t> samples, std::int64_t& valid) const;
+  [[nodiscard]] StepResult run(Executor& executor, const Program& program);
+
+  const Compilation& compilation_;
+  World& world_;
+  StatePlan state_;
+  Program training_;
+  Program evaluation_;
+  std::unique_ptr<RankMemory> memory_;
+  std::unique_ptr<Team> team_;
+  std::unique_ptr<Executor> train_executor_;
+  std::unique_ptr<Executor> evaluate_executor_;
+  std::int64_t steps_ = 0;
+  std::int64_t evaluations_ = 0;
+  double seen_seconds_ = 0;  ///< of all collectives, up to the last step
+  double seen_wait_ = 0;
+};
+
+/// Threads that a rank's team has: what the run file says, or the cores shared by the local ranks,
+/// at least 1.
+[[nodiscard]] int threads_per_rank(const ParallelOptions& parallel);
+
+}  // namespace sw

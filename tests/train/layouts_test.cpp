@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.hpp"
+#include "train/compare.hpp"
+
+namespace sw {
+namespace {
+
+ModelConfig tiny_llama(std::int64_t heads, std::int64_t kv_heads, bool tied = false) {
+  ModelConfig config;
+  config.vocabulary = 259;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = 8;
+  config.feed_forward = 45;
+  config.max_positions = 64;
+  config.tied = tied;
+  return config;
+}
+
+ModelConfig tiny_gpt2() {
+  ModelConfig config = tiny_llama(4, 4, true);
+  config.family = Family::Gpt2;
+  config.model_type = "gpt2";
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.residual_dropout = 0.1;
+  config.embedding_dropout = 0.1;
+  return config;
+}
+
+struct TextFile {
+  std::filesystem::path path;
+  TextFile()
+      : path(std::filesystem::temp_directory_path() /
+             fmt::format("layouts_test_{}.txt", ::getpid())) {
+    std::ofstream file(path);
+    for (int i = 0; i < 400; ++i) {
+      file << "The quick brown fox number " << i * i << " jumps over the lazy dog " << i << ".\n";
+    }
+  }
+  ~TextFile() { std::filesystem::remove(path); }
+};
+
+Corpus corpus_of(std::int64_t sequence) {
+  static const TextFile text;
+  DataOptions data;
+  data.sequence_length = sequence;
+  CorpusSource source;
+  source.patterns = {text.path.string()};
+  source.vocabulary = 259;
+  return Corpus::load(data, source);
+}
+
+CompileOptions options_of(const ModelConfig& model, int dp, int tp) {
+  CompileOptions options;
+  options.model = model;
+  options.parallel.layout.dp = dp;
+  options.parallel.layout.tp = tp;
+  options.parallel.sequence_parallel = false;
+  options.parallel.zero = 0;
+  options.parallel.bucket_mib = 0.05;
+  options.optimizer.learning_rate = 1e-2;
+  options.optimizer.gradient_clip = 0.5;
+  options.micro_batch = 2;
+  options.accumulation = 2;
+  options.sequence = 24;
+  return options;
+}
+
+struct Job {
+  std::vector<Window> windows;
+  std::vector<StepSettings> settings;
+};
+
+Job job_of(const CompileOptions& options, const Corpus& corpus, int steps) {
+  const Sampler sampler(corpus.samples(),
+                        options.micro_batch * options.parallel.layout.dp * options.accumulation, 3,
+                        DataOptions::LastWindow::Pad);
+  Job job;
+  std::int64_t position = 0;
+  for (int s = 0; s < steps; ++s) {
+    job.windows.push_back(sampler.window(position));
+    position = job.windows.back().next;
+    job.settings.push_back(
+        {options.optimizer.learning_rate, options.optimizer.gradient_clip, s + 1, 3, s});
+  }
+  return job;
+}
+
+SideRecord run(const CompileOptions& options, int steps = 2) {
+  const Corpus corpus = corpus_of(options.sequence);
+  const Job job = job_of(options, corpus, steps);
+  return run_side(Compilation(options), corpus, job.windows, job.settings,
+                  [](Session& session) { session.initialize(5); });
+}
+
+/// Held to one rank with the same global batch and number of micro-batches.
+void equals_one_rank(const CompileOptions& options) {
+  const Corpus corpus = corpus_of(options.sequence);
+  const Job job = job_of(options, corpus, 2);
+  const auto start = [](Session& session) { session.initialize(5); };
+  const Compilation layout(options);
+  const Compilation reference(one_rank(options));
+  const SideRecord a = run_side(layout, corpus, job.windows, job.settings, start);
+  const SideRecord b = run_side(reference, corpus, job.windows, job.settings, start);
+  const Comparison result =
+      compare(a, b, options.optimizer, job.settings, verify_bound(options.precision));
+  EXPECT_TRUE(result.equal) << "gradient " << result.worst_gradient.name << " "
+                            << result.worst_gradient.relative_error << ", weight "
+                            << result.worst_weight.name << " " << result.worst_weight.relative_error
+                            << ", loss " << result.loss[0] << " " << result.loss[1];
+  EXPECT_TRUE(a.replicas_equal);
+  EXPECT_TRUE(a.account_equal);
+  EXPECT_TRUE(b.account_equal);
+  EXPECT_EQ(a.owned_elements, parameter_count(options.model));
+  EXPECT_EQ(b.owned_elements, parameter_count(options.model));
+}
+
+TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
+  for (const int dp : {1, 2, 3, 4}) {
+    for (const int tp : {1, 2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        if (dp * tp > 8 || dp * tp == 1 || (tp == 1 && sequence_parallel)) {
+          continue;
+        }
+        CompileOptions options = options_of(tiny_llama(8, dp == 2 ? 2 : 4, dp == 3), dp, tp);
+        options.parallel.sequence_parallel = sequence_parallel;
+        options.parallel.zero = (dp + tp) % 2;
+        options.accumulation = dp == 2 ? 3 : 1;
+        SCOPED_TRACE(fmt::format("dp {} tp {} sequence {} zero {}", dp, tp, sequence_parallel,
+                                 options.parallel.zero));
+        equals_one_rank(options);
+      }
+    }
+  }
+}
+
+TEST(Layouts, OfGpt2WithDropoutEqualOneRank) {
+  for (const bool sequence_parallel : {false, true}) {
+    CompileOptions options = options_of(tiny_gpt2(), 2, 2);
+    options.parallel.sequence_parallel = sequence_parallel;
+    options.parallel.zero = 1;
+    SCOPED_TRACE(sequence_parallel);
+    equals_one_rank(options);
+  }
+}
+
+TEST(Layouts, InBfloat16EqualOneRankWithinItsBound) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 2, 2);
+  options.precision = DType::BFloat16;
+  options.parallel.sequence_parallel = true;
+  options.parallel.zero = 1;
+  equals_one_rank(options);
+}
+
+void same_bits(const SideRecord& a, const SideRecord& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t s = 0; s < a.steps.size(); ++s) {
+    EXPECT_EQ(a.steps[s].loss, b.steps[s].loss);
+    EXPECT_EQ(a.steps[s].gradient_norm, b.steps[s].gradient_norm);
+    EXPECT_EQ(a.steps[s].gradients, b.steps[s].gradients);
+    EXPECT_EQ(a.steps[s].weights, b.steps[s].weights);
+  }
+}
+
+TEST(Bits, AreTheSameForEveryChoiceThatDoesNotChangeTheArithmetic) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 3, 2);
+  const SideRecord base = run(options, 3);
+  same_bits(base, run(options, 3));  // from run to run
+  CompileOptions other = options;
+  other.parallel.zero = 1;
+  same_bits(base, run(other, 3));
+  other.parallel.bucket_mib = 25;
+  other.parallel.overlap = false;
+  same_bits(base, run(other, 3));
+  other.threads = 2;
+  same_bits(base, run(other, 3));
+}
+
+TEST(Numerics, ANonFiniteGradientSkipsTheUpdateOnAllRanks) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 2, 2);
+  options.parallel.zero = 1;
+  const Corpus corpus = corpus_of(options.sequence);
+  Job job = job_of(options, corpus, 2);
+  job.settings[0].learning_rate =
+      std::numeric_limits<double>::infinity();  // the weights leave the finite numbers
+  const SideRecord record = run_side(Compilation(options), corpus, job.windows, job.settings,
+                                     [](Session& session) { session.initialize(5); });
+  EXPECT_TRUE(record.steps[0].applied);
+  EXPECT_FALSE(record.steps[1].applied);
+  EXPECT_TRUE(record.replicas_equal);
+}
+
+TEST(Numerics, TheLossFallsOnRealText) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 1, 1);
+  options.micro_batch = 8;
+  options.accumulation = 1;
+  const SideRecord record = run(options, 30);
+  EXPECT_NEAR(record.steps.front().loss, std::log(259.0),
+              0.2);  // the uniform distribution over the vocabulary
+  EXPECT_LT(record.steps.back().loss, 3.2);
+}
+
+}  // namespace
+}  // namespace sw
