@@ -33,6 +33,6 @@ function(sw_test name)
   target_compile_definitions(${name}_test PRIVATE SW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
   include(GoogleTest)
-  gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT ${timeout})
 endfunction()
