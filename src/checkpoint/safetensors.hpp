@@ -84,6 +84,8 @@ class SafetensorsWriter {
 
   /// The next bytes of `name`, which must be the tensor that is due; any number of calls each.
   void write(std::string_view name, std::span<const std::byte> part);
+  /// Whether every declared byte has been written.
+  [[nodiscard]] bool complete() const { return current_ == tensors_.size(); }
   /// Syncs and closes; every declared byte must have been written.
   Finished finish();
 

@@ -105,8 +105,8 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
 }
 
 SafetensorsWriter::Finished SafetensorsWriter::finish() {
-  SW_CHECK(current_ == tensors_.size(), "{}: '{}' still lacks {} bytes", where_,
-           tensors_[current_].name, current_left_);
+  SW_CHECK(complete(), "{}: '{}' still lacks {} bytes", where_, tensors_[current_].name,
+           current_left_);
   file_->sync();
   file_->close();
   return {written_, hasher_.digest()};
