@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kParsedLine = "the line";
 constexpr std::size_t kBadLinesShown = 5;
 
 /// Why a line is bad.
@@ -41,6 +42,15 @@ const std::string& string_of(const Json& object, const char* key) {
                               value.is_null() ? "null" : value.type_name()));
   }
   return value.get_ref<const std::string&>();
+}
+
+/// The parser's reason without the places that it counts from the start of the line it was given.
+std::string without_place(std::string_view reason) {
+  reason.remove_prefix(reason.starts_with(kParsedLine) ? kParsedLine.size() + 2 : 0);
+  std::string text(reason);
+  const std::size_t begin = text.find("parse error at ");
+  const std::size_t end = text.find(": ", begin);
+  return end == std::string::npos ? text : text.erase(begin, end + 2 - begin);
 }
 
 /// The document of a parsed line; its parts point into `line`.
@@ -76,12 +86,10 @@ class Reader {
     content_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     ++counts_.files;
     counts_.bytes += static_cast<std::int64_t>(content_.size());
-    if (content_.starts_with(kByteOrderMark)) {
-      begin_ = kByteOrderMark.size();
-    }
   }
 
   void read_text() {
+    begin_ = content_.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     const std::string_view text = content_.substr(begin_);
     if (first_invalid_utf8(text) == text.size()) {
       give({{}, text});
@@ -98,6 +106,9 @@ class Reader {
   void read_jsonl() {
     for_each_line([&](std::string_view line) {
       ++counts_.lines;
+      if (line.starts_with(kByteOrderMark)) {  // files put one after the other bring theirs along
+        line.remove_prefix(kByteOrderMark.size());
+      }
       if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) {
         ++counts_.blank_lines;
         return;
@@ -129,9 +140,9 @@ class Reader {
 
   static Json parse(std::string_view line) {
     try {
-      return parse_json(line, "the line");
+      return parse_json(line, kParsedLine);
     } catch (const DataError& error) {
-      throw BadLine(error.what());
+      throw BadLine(without_place(error.what()));
     }
   }
 
@@ -171,7 +182,7 @@ class Reader {
   const std::function<void(const Document&)>& each_;
   MappedFile file_;
   std::string_view content_;
-  std::size_t begin_ = 0;
+  std::size_t begin_ = 0;  ///< of the first line
 };
 
 }  // namespace

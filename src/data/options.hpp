@@ -12,9 +12,9 @@ struct DataOptions {
   enum class LastWindow : std::uint8_t { Pad, Drop };
   enum class BadLines : std::uint8_t { Stop, Skip };
 
-  std::vector<std::string> train;       ///< patterns, relative to the run file
-  std::vector<std::string> validation;  ///< patterns, relative to the run file
-  std::int64_t validation_every = 0;    ///< steps; 0 = never
+  std::vector<std::string> train = {};       ///< patterns, relative to the run file
+  std::vector<std::string> validation = {};  ///< patterns, relative to the run file
+  std::int64_t validation_every = 0;         ///< steps; 0 = never
   std::string tokenizer = "bytes";
   std::int64_t sequence_length = 256;
   Documents documents = Documents::Isolated;
