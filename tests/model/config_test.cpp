@@ -1,0 +1,175 @@
+#include "model/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "model/model.hpp"
+#include "tests/model/refused.hpp"
+
+namespace sw {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+ModelConfig read(const std::string& keys) {
+  return config_from_json("{" + keys + "}", "config.json");
+}
+std::string refused(const std::string& keys) {
+  return refusal<ConfigError>([&] { (void)read(keys); });
+}
+
+// LlamaConfig(), MistralConfig(), Qwen2Config() and GPT2Config() of the `transformers` library.
+TEST(ModelConfig, AbsentKeysMeanWhatTheyMeanInTheLibrary) {
+  const ModelConfig llama = read(R"("model_type": "llama")");
+  EXPECT_EQ(llama.vocabulary, 32000);
+  EXPECT_EQ(llama.feed_forward, 11008);
+  EXPECT_EQ(llama.kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.norm_epsilon, 1e-6);
+  EXPECT_FALSE(llama.tied);
+  const ModelConfig mistral = read(R"("model_type": "mistral")");
+  EXPECT_EQ(mistral.kv_heads, 8);
+  EXPECT_EQ(mistral.window, 4096);
+  EXPECT_EQ(mistral.feed_forward, 14336);
+  const ModelConfig qwen2 = read(R"("model_type": "qwen2")");
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias);
+  EXPECT_EQ(qwen2.window, 0);
+  const ModelConfig gpt2 = read(R"("model_type": "gpt2")");
+  EXPECT_EQ(gpt2.feed_forward, 3072);
+  EXPECT_EQ(gpt2.residual_dropout, 0.1);
+  EXPECT_EQ(gpt2.attention_dropout, 0.1);
+  EXPECT_TRUE(gpt2.tied);
+}
+
+TEST(ModelConfig, NullSaysWhatItSaysInTheLibrary) {
+  EXPECT_EQ(read(R"("model_type": "mistral", "sliding_window": null)").window, 0);
+  EXPECT_EQ(read(R"("model_type": "mistral", "num_key_value_heads": null)").kv_heads, 32);
+  EXPECT_EQ(read(R"("model_type": "llama", "bos_token_id": null)").bos, -1);
+  EXPECT_EQ(read(R"("model_type": "gpt2", "n_inner": null)").feed_forward, 3072);
+}
+
+// Case C068.
+TEST(ModelConfig, AnExplicitHeadSizeWins) {
+  const std::string sizes = R"("model_type": "llama", "hidden_size": 40, "num_attention_heads": 3,
+                               "num_key_value_heads": 1)";
+  EXPECT_EQ(read(sizes + R"(, "head_dim": 16)").head_dim, 16);
+  EXPECT_THAT(refused(sizes), AllOf(HasSubstr("hidden_size = 40"),
+                                    HasSubstr("num_attention_heads = 3"), HasSubstr("head_dim")));
+  EXPECT_THAT(refused(sizes + R"(, "head_dim": 15)"), HasSubstr("head_dim = 15 is odd"));
+}
+
+TEST(ModelConfig, SizesThatDoNotDivideAreRefusedWithBothNumbers) {
+  EXPECT_THAT(
+      refused(R"("model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 5)"),
+      AllOf(HasSubstr("num_key_value_heads = 5"), HasSubstr("num_attention_heads = 32")));
+  EXPECT_THAT(refused(R"("model_type": "gpt2", "n_embd": 100, "n_head": 3)"),
+              AllOf(HasSubstr("n_embd = 100"), HasSubstr("n_head = 3")));
+}
+
+TEST(ModelConfig, KeysThatWouldChangeTheComputationAreRefusedWithTheirValue) {
+  EXPECT_THAT(refused(R"("model_type": "mixtral")"),
+              AllOf(HasSubstr("model_type = \"mixtral\""), HasSubstr("llama, mistral")));
+  EXPECT_THAT(refused(R"("hidden_size": 64)"), HasSubstr("model_type"));
+  const auto llama = [](const std::string& key) {
+    return refused(R"("model_type": "llama", )" + key);
+  };
+  EXPECT_THAT(llama(R"("hidden_act": "gelu")"), HasSubstr("hidden_act = \"gelu\""));
+  EXPECT_THAT(llama(R"("pretraining_tp": 2)"), HasSubstr("pretraining_tp = 2"));
+  EXPECT_THAT(llama(R"("sliding_window": 512)"), HasSubstr("sliding_window = 512"));
+  EXPECT_THAT(llama(R"("partial_rotary_factor": 0.25)"), HasSubstr("partial_rotary_factor = 0.25"));
+  EXPECT_THAT(llama(R"("quantization_config": {"bits": 4})"), HasSubstr("quantization_config"));
+  EXPECT_THAT(llama(R"("layer_types": ["sliding_attention"])"), HasSubstr("layer_types"));
+  EXPECT_THAT(refused(R"("model_type": "qwen2", "use_sliding_window": true)"),
+              HasSubstr("use_sliding_window = true"));
+  const auto gpt2 = [](const std::string& key) {
+    return refused(R"("model_type": "gpt2", )" + key);
+  };
+  EXPECT_THAT(gpt2(R"("activation_function": "relu")"), HasSubstr("\"relu\""));
+  EXPECT_THAT(gpt2(R"("scale_attn_weights": false)"), HasSubstr("scale_attn_weights = false"));
+  EXPECT_THAT(gpt2(R"("scale_attn_by_inverse_layer_idx": true)"), HasSubstr("= true"));
+  EXPECT_THAT(gpt2(R"("n_embd": 768, "hidden_size": 64)"),
+              AllOf(HasSubstr("hidden_size = 64"), HasSubstr("n_embd = 768")));
+}
+
+TEST(ModelConfig, UnknownKeysAreRefusedNamingTheNearest) {
+  EXPECT_THAT(refused(R"("model_type": "llama", "hiden_size": 64)"),
+              AllOf(HasSubstr("hiden_size = 64"), HasSubstr("nearest known key: hidden_size")));
+  EXPECT_EQ(read(R"("model_type": "llama", "_name_or_path": "x", "transformers_version": "4.44.0",
+                     "torch_dtype": "bfloat16", "use_cache": true)"),
+            read(R"("model_type": "llama")"));
+}
+
+TEST(ModelConfig, ValuesOfAnotherKindAreRefused) {
+  for (const char* const value :
+       {"0", "-3", "1.5", "\"64\"", "true", "4294967296", "18446744073709551615", "[]"}) {
+    EXPECT_THAT(refused(std::string(R"("model_type": "llama", "vocab_size": )") + value),
+                HasSubstr("vocab_size = "))
+        << value;
+  }
+  EXPECT_THAT(refused(R"("model_type": "llama", "rms_norm_eps": 0)"),
+              HasSubstr("rms_norm_eps = 0"));
+  EXPECT_THAT(refused(R"("model_type": "gpt2", "resid_pdrop": 1)"), HasSubstr("resid_pdrop = 1"));
+  EXPECT_THAT(refused(R"("model_type": "llama", "tie_word_embeddings": 1)"),
+              HasSubstr("tie_word_embeddings = 1"));
+}
+
+TEST(ModelConfig, WrittenAndReadAgainIsTheSame) {
+  std::vector<ModelConfig> configs;
+  for (const std::string& name : preset_names()) {
+    configs.push_back(preset(name));
+  }
+  for (const char* const keys :
+       {R"("model_type": "llama", "head_dim": 16, "hidden_size": 40, "num_attention_heads": 3,
+           "num_key_value_heads": 1, "tie_word_embeddings": true, "attention_bias": true,
+           "mlp_bias": true, "eos_token_id": [7, 8], "pad_token_id": -1, "bos_token_id": null)",
+        R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.5})",
+        R"("model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+           "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64})",
+        R"("model_type": "mistral", "sliding_window": null)",
+        R"("model_type": "mistral", "sliding_window": 77)", R"("model_type": "qwen2")",
+        R"("model_type": "gpt2", "activation_function": "gelu", "tie_word_embeddings": false,
+           "n_inner": 100, "eos_token_id": null)"}) {
+    configs.push_back(read(keys));
+  }
+  for (const ModelConfig& config : configs) {
+    const std::string text = to_json(config, DType::Float32);
+    EXPECT_EQ(config_from_json(text, "again"), config) << text;
+  }
+}
+
+TEST(Presets, HaveTheirPublishedParameterCounts) {
+  // GPT-2 small: 124,439,808 (its model card). Llama: V D twice, and per layer 2 D norms, D (2 H +
+  // 2 G) K of attention and 3 D F.
+  EXPECT_EQ(parameter_count(preset("gpt2")), 124439808);
+  EXPECT_EQ(parameter_count(preset("llama-tiny")),
+            2 * 259 * 64 + 4 * (2 * 64 + 64 * (2 * 4 + 2 * 2) * 16 + 3 * 64 * 192) + 64);
+  EXPECT_EQ(parameter_count(preset("llama-small")),
+            2 * 259 * 256 + 8 * (2 * 256 + 256 * (2 * 8 + 2 * 4) * 32 + 3 * 256 * 768) + 256);
+  // 12 D^2 + 13 D per layer, tables, final norm.
+  EXPECT_EQ(parameter_count(preset("gpt2-small-384")),
+            (50257 + 1024) * 384 + 6 * (12 * 384 * 384 + 13 * 384) + 2 * 384);
+}
+
+TEST(Presets, AnUnknownNameListsThem) {
+  EXPECT_THAT(refusal<ConfigError>([] { (void)preset("lama"); }),
+              AllOf(HasSubstr("\"lama\""), HasSubstr("llama-tiny, llama-small")));
+}
+
+TEST(ModelOptionsOfARun, NameAModelInOneOfThreeWays) {
+  EXPECT_EQ(model_config({.preset = "gpt2", .path = "", .config = ""}), preset("gpt2"));
+  EXPECT_EQ(model_config({.preset = "", .path = "", .config = R"({"model_type": "llama"})"}),
+            read(R"("model_type": "llama")"));
+  EXPECT_THAT(refusal<ConfigError>([] { (void)model_config({}); }), HasSubstr("preset, path"));
+  EXPECT_THAT(
+      refusal<Error>([] { (void)model_config({.preset = "", .path = "/nowhere", .config = ""}); }),
+      HasSubstr("/nowhere/config.json"));
+}
+
+}  // namespace
+}  // namespace sw
