@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/error.hpp"
+#include "cli/config.hpp"
+#include "cli/keys.hpp"
+
+namespace sw {
+namespace {
+
+/// A key that only does something with machinery this version does not have.
+struct Missing {
+  std::string_view path;
+  std::string_view what;
+  bool (*asked)(const RunOptions&);
+};
+
+const ParallelOptions kDefault;
+
+// The one list of what is not built yet; whoever builds it removes the line.
+const Missing kMissing[] = {
+    {"parallel.pp", "pipeline parallelism",
+     [](const RunOptions& o) { return o.parallel.layout.pp > 1; }},
+    {"parallel.cp", "context parallelism",
+     [](const RunOptions& o) { return o.parallel.layout.cp > 1; }},
+    {"parallel.ep", "expert parallelism",
+     [](const RunOptions& o) { return o.parallel.layout.ep > 1; }},
+    {"parallel.zero", "a ZeRO level above 1",
+     [](const RunOptions& o) { return o.parallel.zero > 1; }},
+    {"parallel.zero_group", "sharing a level over part of dp x cp (HSDP)",
+     [](const RunOptions& o) {
+       const Layout& layout = o.parallel.layout;
+       return o.parallel.zero_group != 0 && o.parallel.zero_group != layout.dp * layout.cp;
+     }},
+    {"parallel.reduce_gradients", "reducing gradients every micro-batch",
+     [](const RunOptions& o) { return o.parallel.reduce_gradients != kDefault.reduce_gradients; }},
+    {"parallel.prefetch", "ZeRO level 3, which alone gathers ahead,",
+     [](const RunOptions& o) { return o.parallel.prefetch != kDefault.prefetch; }},
+    {"parallel.keep_gathered", "keeping gathered copies",
+     [](const RunOptions& o) { return o.parallel.keep_gathered; }},
+    {"parallel.context", "context parallelism",
+     [](const RunOptions& o) { return o.parallel.context != kDefault.context; }},
+    {"parallel.gather_before_dispatch", "expert parallelism",
+     [](const RunOptions& o) { return o.parallel.gather_before_dispatch; }},
+    {"parallel.pipeline", "pipeline parallelism",
+     [](const RunOptions& o) { return o.parallel.pipeline != kDefault.pipeline; }},
+    {"parallel.virtual_stages", "pipeline parallelism",
+     [](const RunOptions& o) { return o.parallel.virtual_stages != 1; }},
+    {"parallel.stage_layers", "pipeline parallelism",
+     [](const RunOptions& o) { return !o.parallel.stage_layers.empty(); }},
+    {"parallel.pipeline_file", "pipeline parallelism",
+     [](const RunOptions& o) { return !o.parallel.pipeline_file.empty(); }},
+    {"parallel.recompute", "recomputation",
+     [](const RunOptions& o) { return o.parallel.recompute != Recompute::None; }},
+    {"parallel.offload", "offloading",
+     [](const RunOptions& o) { return o.parallel.offload != Offload::None; }},
+    {"parallel.communicator", "this communicator",
+     [](const RunOptions& o) {
+       return o.parallel.communicator != Backend::Local && o.parallel.communicator != Backend::Shm;
+     }},
+    {"train.precision", "float16",
+     [](const RunOptions& o) { return o.train.precision == DType::Float16; }},
+};
+
+}  // namespace
+
+void refuse_unsupported(const RunOptions& options, const std::string& file) {
+  RunOptions copy = options;
+  for (const Missing& missing : kMissing) {
+    if (missing.asked(options)) {
+      throw ConfigError(fmt::format("{}: {} = {}: {} is not in this version", file, missing.path,
+                                    to_toml(*find_key(missing.path), copy), missing.what));
+    }
+  }
+}
+
+}  // namespace sw

@@ -1,0 +1,93 @@
+// A rank for launch_test: does what its role says.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "train/launch.hpp"
+
+namespace sw {
+namespace {
+
+void meet(Communicator& group) {
+  Collective barrier;
+  barrier.kind = CollectiveKind::Barrier;
+  group.run(barrier);
+}
+
+/// Whether any rank was asked to stop.
+bool agree_to_stop(Communicator& group, std::span<std::byte> window) {
+  auto* flag = reinterpret_cast<float*>(window.data());
+  *flag = stop_requested() ? 1.0F : 0.0F;
+  Collective collective;
+  collective.kind = CollectiveKind::AllReduce;
+  collective.op = ReduceOp::Max;
+  collective.segments = {{window.data(), window.data(), 1, 1, 1}};
+  group.run(collective);
+  return *flag != 0.0F;
+}
+
+int act(const RankStart& start, World& world) {
+  std::vector<int> members;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    members.push_back(rank);
+  }
+  const auto window = world.allocate_window(4096);
+  const auto group = world.make_communicator("world", members);
+  const bool second = world.rank() == 1;
+  world.publish_progress(117, "forward layers.2");
+  meet(*group);
+  if (start.role == "payload") {
+    return start.payload == "every\nbyte" ? 0 : 1;
+  }
+  if (start.role == "throw" && second) {
+    throw std::runtime_error("out of luck");
+  }
+  if (start.role == "killed" && second) {
+    std::raise(SIGKILL);
+  }
+  if (start.role == "exits" && second) {
+    std::_Exit(5);
+  }
+  if (start.role == "leaves" && second) {
+    std::_Exit(1);
+  }
+  if (start.role == "stop" || start.role == "deaf") {
+    if (world.rank() == 0) {
+      ::kill(::getppid(), SIGTERM);
+    }
+    if (start.role == "deaf") {
+      while (!stop_requested()) {
+        ::pause();
+      }
+      ::kill(::getppid(), SIGINT);
+      for (;;) {
+        ::pause();
+      }
+    }
+    while (!agree_to_stop(*group, window)) {
+    }
+    return 75;
+  }
+  if (start.role == "orphan") {
+    const pid_t me = ::getpid();
+    if (::write(std::atoi(start.payload.c_str()), &me, sizeof(me)) != sizeof(me)) {
+      return 1;
+    }
+    for (;;) {
+      ::pause();
+    }
+  }
+  meet(*group);
+  return start.role == "differs" ? 3 : 0;
+}
+
+}  // namespace
+}  // namespace sw
+
+int main(int argc, char** argv) {
+  const auto start = sw::start_rank(argc, argv);
+  return sw::run_rank(start, [&](sw::World& world) { return sw::act(start, world); });
+}
