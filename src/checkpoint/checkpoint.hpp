@@ -20,8 +20,9 @@ struct TrainingState {
   std::int64_t skipped_in_a_row = 0;
   std::uint64_t seed = 0;
   double loss_scale = 1.0;
-  Json extra =
-      Json::object();  ///< what the caller wants back: schedule, digest of the configuration
+  /// What the caller wants back: schedule, digest of the configuration, and (conversion needs it)
+  /// the model's config.json as an object under "model_config".
+  Json extra = Json::object();
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
