@@ -3,8 +3,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "data/corpus.hpp"
 #include "tests/data/scratch.hpp"
 
@@ -93,9 +93,9 @@ std::vector<Line> some_lines() {
 }
 
 std::string json_of(const Line& line) {
-  const nlohmann::json object =
-      line.prompt.empty() ? nlohmann::json{{"text", line.text}}
-                          : nlohmann::json{{"prompt", line.prompt}, {"completion", line.text}};
+  const Json object = line.prompt.empty()
+                          ? Json{{"text", line.text}}
+                          : Json{{"prompt", line.prompt}, {"completion", line.text}};
   return object.dump() + "\n";
 }
 
