@@ -1,8 +1,12 @@
+#include "plan/plan.hpp"
+
 #include <memory>
 
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/config.hpp"
+#include "cli/machine.hpp"
+#include "train/trainer.hpp"
 
 namespace sw {
 namespace {
@@ -23,7 +27,14 @@ int plan(const PlanArguments& a) {
   }
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.world));
   refuse_unsupported(options, a.run_file);
-  throw ConfigError("plan is not in this version");
+  const Machine machine = a.cluster.empty() ? default_machine() : read_machine(a.cluster);
+  const RunPlan result = make_plan(Compilation(compile_options(options)), machine);
+  if (a.json) {
+    print_json(to_json(result));
+  } else {
+    fmt::print("{}", to_text(result));
+  }
+  return kDone;
 }
 
 }  // namespace

@@ -1,8 +1,15 @@
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "cli/command.hpp"
 #include "cli/config.hpp"
+#include "cli/machine.hpp"
+#include "cli/rank_payload.hpp"
+#include "plan/plan.hpp"
+#include "train/launch.hpp"
+#include "train/trainer.hpp"
 
 namespace sw {
 namespace {
@@ -15,11 +22,55 @@ struct TrainArguments {
   std::vector<std::string> sets;
 };
 
+std::filesystem::path run_folder_of(const TrainArguments& a) {
+  return a.out.empty() ? std::filesystem::path("runs") / std::filesystem::path(a.run_file).stem()
+                       : std::filesystem::path(a.out);
+}
+
+/// The ranks on their own processes, or as threads of this one.
+LaunchResult start(const TrainingPlan& plan) {
+  const ParallelOptions& parallel = plan.options.parallel;
+  WorldOptions world;
+  world.deadline_s = parallel.deadline_s;
+  world.threads_per_rank = threads_per_rank(parallel);
+  if (parallel.communicator == Backend::Local) {
+    return run_local_ranks(parallel.layout.world(), world,
+                           [&](World& mine) { return train_rank(mine, plan); });
+  }
+  LaunchOptions launch;
+  launch.ranks = parallel.layout.world();
+  launch.role = kTrainRole;
+  launch.payload = to_payload(plan);
+  launch.world = world;
+  return launch_ranks(launch);
+}
+
 int train(const TrainArguments& a, const Environment& environment) {
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.ranks));
   refuse_unsupported(options, a.run_file);
-  throw ConfigError("train is not in this version");
+  const std::filesystem::path base = std::filesystem::absolute(a.run_file).parent_path();
+  const TrainingPlan plan = prepare_training(options, run_folder_of(a), a.resume, base);
+  write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
+  const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), default_machine());
+  write_whole_file(real_files(), plan.run_folder / "plan.json", to_json(planned).dump(1) + "\n");
+  const LaunchResult result = start(plan);
+  if (result.status != kDone && result.status != kStopped) {
+    fmt::print(stderr, "shardwright: {}\n", result.message);
+    return result.status;
+  }
+  const bool equal = finish_run(plan, plan.options.parallel.layout.world());
+  if (!equal) {
+    fmt::print(stderr, "shardwright: planned and measured differ: see {}\n",
+               (plan.run_folder / "ledger.json").string());
+    return kFailed;
+  }
+  if (result.status == kStopped) {
+    fmt::print(
+        stderr,
+        "shardwright: stopped by a signal, a checkpoint is saved: run again with --resume\n");
+  }
+  return result.status;
 }
 
 }  // namespace

@@ -176,12 +176,6 @@ std::string to_text(const AccountResult& result) {
   for (const auto& [name, quantity] : result.outputs.items()) {
     out += fmt::format("{:<28} {}\n", name, shown(quantity));
   }
-  for (const auto& [name, list] : result.wrong_values.items()) {
-    for (const auto& wrong : list) {
-      out += fmt::format("not      {} = {}: {}\n", name, shown(wrong),
-                         wrong.at("why").get<std::string>());
-    }
-  }
   for (const std::string& note : result.notes) {
     out += fmt::format("note     {}\n", note);
   }

@@ -1,0 +1,128 @@
+#include "train/metrics.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace sw {
+namespace {
+
+Json number(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+/// The lines of steps up to `keep_until`, as they are.
+std::string kept_lines(const std::filesystem::path& path, std::int64_t keep_until) {
+  if (keep_until == 0 || !std::filesystem::exists(path)) {
+    return {};
+  }
+  constexpr std::int64_t kLimit = std::int64_t{1} << 32;
+  const std::string all = read_whole_file(path, kLimit);
+  std::string kept;
+  std::size_t begin = 0;
+  for (std::size_t end = all.find('\n'); end != std::string::npos;
+       begin = end + 1, end = all.find('\n', begin)) {
+    const std::string line = all.substr(begin, end - begin);
+    const Json json = parse_json(line, path.string());
+    if (json.value("step", std::int64_t{0}) <= keep_until) {
+      kept += line + "\n";
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepMetrics& metrics) {
+  Json line;
+  line["step"] = metrics.step;
+  line["loss"] = number(metrics.loss);
+  line["tokens"] = metrics.tokens;
+  line["valid_tokens"] = metrics.valid_tokens;
+  line["samples"] = metrics.samples;
+  line["unique_samples"] = metrics.unique_samples;
+  line["consumed_samples"] = metrics.consumed_samples;
+  line["skipped_steps"] = metrics.skipped_steps;
+  if (!metrics.skipped.empty()) {
+    line["skipped"] = metrics.skipped;
+  }
+  line["learning_rate"] = metrics.learning_rate;
+  line["gradient_norm"] = number(metrics.gradient_norm);
+  line["step_seconds"] = metrics.step_seconds;
+  line["tokens_per_second"] = metrics.tokens_per_second;
+  line["mfu"] = number(metrics.mfu);
+  line["communication_seconds"] = metrics.communication_seconds;
+  line["exposed_communication_seconds"] = metrics.exposed_communication_seconds;
+  line["wait_seconds"] = metrics.wait_seconds;
+  line["slowest_rank"] = metrics.slowest_rank;
+  line["peak_bytes"] = metrics.peak_bytes;
+  if (metrics.validation_loss.has_value()) {
+    line["validation_loss"] = *metrics.validation_loss;
+    line["validation_tokens"] = metrics.validation_tokens;
+  }
+  return line.dump();
+}
+
+MetricsFile::MetricsFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until) {
+  write_whole_file(files, path, kept_lines(path, keep_until));
+  file_ = files.append(path);
+}
+
+void MetricsFile::add(const StepMetrics& metrics) {
+  const std::string line = to_json_line(metrics) + "\n";
+  file_->write(std::as_bytes(std::span(line)));
+}
+
+Progress::Progress(std::int64_t first_step, std::int64_t last_step)
+    : first_(first_step),
+      last_(last_step),
+      terminal_(::isatty(STDERR_FILENO) != 0),
+      started_(now()) {}
+
+void Progress::show(const StepMetrics& metrics) {
+  const double elapsed = now() - started_;
+  const auto done = static_cast<double>(metrics.step - first_);
+  const double left = done > 0 ? elapsed / done * static_cast<double>(last_ - metrics.step) : 0;
+  const std::string loss = metrics.loss.has_value() ? fmt::format("{:.4f}", *metrics.loss) : "-";
+  std::string text = fmt::format("step {}/{}  loss {}  {:.0f} tokens/s  {} left", metrics.step,
+                                 last_, loss, metrics.tokens_per_second, duration(left));
+  if (metrics.validation_loss.has_value()) {
+    text += fmt::format("  validation {:.4f}", *metrics.validation_loss);
+  }
+  if (!metrics.skipped.empty()) {
+    text += fmt::format("  skipped: {}", metrics.skipped);
+  }
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
+  constexpr int kWidth = 24;
+  const auto filled = static_cast<int>(
+      static_cast<double>(kWidth) * static_cast<double>(metrics.step) / static_cast<double>(last_));
+  fmt::print(stderr, "\r\033[K[{:-<{}}] {}", std::string(static_cast<std::size_t>(filled), '#'),
+             kWidth, text);
+  std::fflush(stderr);
+}
+
+void Progress::finish() {
+  if (terminal_) {
+    fmt::print(stderr, "\n");
+  }
+}
+
+}  // namespace sw

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/files.hpp"
+
+namespace sw {
+
+/// A line of metrics.jsonl: one step. Times are the slowest rank's.
+struct StepMetrics {
+  std::int64_t step = 0;
+  std::optional<double> loss;  ///< none: a window without a valid token, which is not run
+  std::int64_t tokens = 0;
+  std::int64_t valid_tokens = 0;
+  std::int64_t samples = 0;
+  std::int64_t unique_samples = 0;
+  std::int64_t consumed_samples = 0;
+  std::int64_t skipped_steps = 0;
+  std::string skipped;  ///< why this step was skipped; empty: it was not
+  double learning_rate = 0;
+  std::optional<double> gradient_norm;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::optional<double> mfu;
+  double communication_seconds = 0;
+  double exposed_communication_seconds = 0;
+  double wait_seconds = 0;
+  int slowest_rank = 0;
+  std::int64_t peak_bytes = 0;
+  std::optional<double> validation_loss;
+  std::int64_t validation_tokens = 0;
+};
+
+/// One line of JSON, without the newline.
+[[nodiscard]] std::string to_json_line(const StepMetrics& metrics);
+
+/// metrics.jsonl of a run folder: appended and flushed a line a step.
+class MetricsFile {
+ public:
+  /// Keeps the lines of steps up to `keep_until` (0: none) of a file that is there, drops the rest
+  /// and what a crash cut short.
+  MetricsFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until);
+  void add(const StepMetrics& metrics);
+
+ private:
+  std::unique_ptr<OutputFile> file_;
+};
+
+/// Progress on standard error: on a terminal one line that is rewritten, elsewhere a line a step.
+class Progress {
+ public:
+  Progress(std::int64_t first_step, std::int64_t last_step);
+  void show(const StepMetrics& metrics);
+  /// Ends the rewritten line.
+  void finish();
+
+ private:
+  std::int64_t first_;
+  std::int64_t last_;
+  bool terminal_;
+  double started_;
+};
+
+}  // namespace sw

@@ -1,0 +1,127 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "checkpoint/reader.hpp"
+#include "train/account.hpp"
+#include "train/trainer.hpp"
+
+namespace sw {
+namespace {
+
+/// Different for every call on this host, and in practice everywhere.
+std::string fresh_id() {
+  const auto now =
+      static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return fmt::format("{:016x}", mix(now ^ mix(static_cast<std::uint64_t>(::getpid()))));
+}
+
+CorpusSource source_of(const char* key, const std::vector<std::string>& patterns,
+                       const std::filesystem::path& base, std::int64_t vocabulary) {
+  CorpusSource source;
+  source.key = key;
+  source.patterns = patterns;
+  source.base = base;
+  source.vocabulary = vocabulary;
+  return source;
+}
+
+bool holds_a_run(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "run.toml") ||
+         std::filesystem::exists(folder / "metrics.jsonl") ||
+         std::filesystem::exists(folder / "checkpoints");
+}
+
+/// Where to go on, if anywhere; names what was passed over.
+void find_start(TrainingPlan& plan) {
+  const auto note = [](const std::string& text) { fmt::print(stderr, "shardwright: {}\n", text); };
+  const auto newest = find_newest(RunFolder{plan.run_folder}.checkpoints(), note);
+  if (!newest.has_value()) {
+    fmt::print(stderr, "shardwright: {} holds no checkpoint that verifies: starting from step 0\n",
+               plan.run_folder.string());
+    return;
+  }
+  const CheckpointReader reader(*newest);
+  plan.checkpoint = newest->string();
+  plan.run_id = reader.run();
+  plan.first_step = reader.state().step;
+  fmt::print(stderr, "shardwright: resuming from {} (step {})\n", plan.checkpoint, plan.first_step);
+  if (reader.state().seed != plan.options.train.seed) {
+    throw ConfigError(
+        fmt::format("train.seed = {} but {} was trained with {}: the order of samples would "
+                    "change; give the same seed",
+                    plan.options.train.seed, plan.checkpoint, reader.state().seed));
+  }
+}
+
+}  // namespace
+
+std::filesystem::path RunFolder::account_of(int rank) const {
+  return path / fmt::format(".rank-{:05}.json", rank);
+}
+
+CompileOptions compile_options(const RunOptions& options) {
+  CompileOptions compile;
+  compile.model = model_config(options.model);
+  compile.parallel = options.parallel;
+  compile.optimizer = options.optimizer;
+  compile.precision = options.train.precision;
+  compile.micro_batch = options.train.micro_batch;
+  compile.accumulation = options.train.accumulation;
+  compile.sequence = options.data.sequence_length;
+  compile.freeze = options.train.freeze;
+  compile.threads = threads_per_rank(options.parallel);
+  return compile;
+}
+
+TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::path& run_folder,
+                              bool resume, const std::filesystem::path& base) {
+  if (holds_a_run(run_folder) && !resume) {
+    throw ConfigError(fmt::format(
+        "{} holds a run already; go on with --resume, or give another folder with --out",
+        run_folder.string()));
+  }
+  TrainingPlan plan;
+  plan.options = options;
+  plan.run_folder = std::filesystem::absolute(run_folder);
+  plan.session_id = fresh_id();
+  plan.run_id = plan.session_id;
+  const CompileOptions compile = compile_options(options);
+  const Compilation compilation(compile);
+  const Corpus corpus = Corpus::load(
+      options.data, source_of("data.train", options.data.train, base, compile.model.vocabulary));
+  const Sampler sampler(corpus.samples(), options.train.global_batch, options.train.seed,
+                        options.data.last_window);
+  if (options.train.steps == 0) {
+    plan.options.train.steps = sampler.windows_left(0, options.train.epochs);
+  }
+  std::optional<Corpus> validation;
+  if (!options.data.validation.empty()) {
+    validation = Corpus::load(options.data, source_of("data.validation", options.data.validation,
+                                                      base, compile.model.vocabulary));
+  }
+  if (resume) {
+    find_start(plan);
+  }
+  Files& files = real_files();
+  files.create_directories(plan.run_folder);
+  plan.options.data.train = corpus.write_token_sets(files, plan.run_folder / "data", "train");
+  if (validation.has_value()) {
+    plan.options.data.validation =
+        validation->write_token_sets(files, plan.run_folder / "data", "validation");
+  }
+  return plan;
+}
+
+bool finish_run(const TrainingPlan& plan, int ranks) {
+  std::vector<std::filesystem::path> accounts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    accounts.push_back(RunFolder{plan.run_folder}.account_of(rank));
+  }
+  return merge_rank_accounts(plan.run_folder, accounts);
+}
+
+}  // namespace sw
