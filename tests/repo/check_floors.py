@@ -17,6 +17,7 @@ LIBRARIES = [
     (r"toml\+\+/|toml\.hpp", ["cli/"]),
     (r"CLI/", ["cli/"]),
     (r"xxh", ["base/"]),
+    (r"pcre2", ["data/"]),
     (r"mpi\.h", ["comm/mpi/"]),
     (r"nccl", ["comm/nccl/"]),
     (r"cuda|cublas|cudnn", ["device/cuda/", "kernels/cuda/", "comm/nccl/"]),
