@@ -73,15 +73,6 @@ void remove_checkpoint(Files& files, const ListedCheckpoint& checkpoint) {
   files.remove_all(removed);
 }
 
-/// Whose it is; nothing when its manifest cannot be read.
-std::optional<std::string> owner_of(const fs::path& checkpoint) {
-  try {
-    return read_manifest(checkpoint).run;
-  } catch (const DataError&) {
-    return std::nullopt;
-  }
-}
-
 bool has_all_files(const fs::path& checkpoint) {
   return std::ranges::all_of(read_manifest(checkpoint).files, [&](const FileRecord& record) {
     std::error_code error;
@@ -91,6 +82,14 @@ bool has_all_files(const fs::path& checkpoint) {
 }
 
 }  // namespace
+
+std::optional<std::string> owner_of(const fs::path& checkpoint) {
+  try {
+    return read_manifest(checkpoint).run;
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
 
 FolderContent list_folder(const fs::path& folder) {
   FolderContent content;
