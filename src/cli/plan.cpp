@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/config.hpp"
 #include "cli/machine.hpp"
+#include "cli/print_json.hpp"
 #include "train/trainer.hpp"
 
 namespace sw {

@@ -9,6 +9,7 @@
 #include "cli/rank_payload.hpp"
 #include "plan/plan.hpp"
 #include "train/launch.hpp"
+#include "train/session.hpp"
 #include "train/trainer.hpp"
 
 namespace sw {

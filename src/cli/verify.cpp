@@ -1,8 +1,12 @@
+#include "train/verify.hpp"
+
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/config.hpp"
+#include "cli/print_json.hpp"
 
 namespace sw {
 namespace {
@@ -17,11 +21,85 @@ struct VerifyArguments {
   std::vector<std::string> sets;
 };
 
+/// The options of the reference: what --against says on top of the run file, else one rank.
+RunOptions reference_options(const VerifyArguments& a, const RunOptions& options) {
+  std::vector<std::string> sets = a.sets;
+  if (a.against.empty()) {
+    const Layout& layout = options.parallel.layout;
+    sets.insert(
+        sets.end(),
+        {"parallel.dp=1", "parallel.tp=1", "parallel.zero=0", "parallel.sequence_parallel=false",
+         fmt::format("train.micro_batch={}", options.train.micro_batch * layout.dp)});
+  } else {
+    sets.insert(sets.end(), a.against.begin(), a.against.end());
+  }
+  RunOptions reference = read_run_file(a.run_file, sets);
+  refuse_unsupported(reference, a.run_file);
+  if (reference.train.accumulation != options.train.accumulation ||
+      reference.train.global_batch != options.train.global_batch) {
+    throw ConfigError(
+        fmt::format("{}: the reference has {} micro-batches of a window of {}, the layout {} of "
+                    "{}; give --against train.micro_batch=… so "
+                    "that both are the same",
+                    a.run_file, reference.train.accumulation, reference.train.global_batch,
+                    options.train.accumulation, options.train.global_batch));
+  }
+  return reference;
+}
+
+Json to_json(const Comparison& result, std::int64_t steps) {
+  const auto worst = [](const WorstTensor& tensor) {
+    return Json{{"name", tensor.name}, {"relative_error", tensor.relative_error}};
+  };
+  Json json;
+  json["equal"] = result.equal;
+  json["steps"] = steps;
+  json["loss"] = {result.loss[0], result.loss[1]};
+  json["valid_tokens"] = {result.valid_tokens[0], result.valid_tokens[1]};
+  json["worst_gradient"] = worst(result.worst_gradient);
+  json["worst_weight"] = worst(result.worst_weight);
+  json["bit_identical"] = result.bit_identical;
+  json["bound"] = result.bound;
+  return json;
+}
+
+void print_text(const Comparison& result, const std::string& layout, const std::string& reference) {
+  fmt::print("{} against {}: {}\n", layout, reference, result.equal ? "equal" : "DIFFERENT");
+  fmt::print("  loss            {:.9g}  {:.9g}\n", result.loss[0], result.loss[1]);
+  fmt::print("  valid tokens    {}  {}\n", result.valid_tokens[0], result.valid_tokens[1]);
+  fmt::print("  worst gradient  {:.3g}  {}\n", result.worst_gradient.relative_error,
+             result.worst_gradient.name);
+  fmt::print("  worst weight    {:.3g}  {}\n", result.worst_weight.relative_error,
+             result.worst_weight.name);
+  fmt::print("  bound           {:.3g}{}\n", result.bound,
+             result.bit_identical ? "  (bit-identical)" : "");
+}
+
+std::string describe(const RunOptions& options) {
+  const ParallelOptions& parallel = options.parallel;
+  return fmt::format("dp {} x tp {}{}, ZeRO-{}", parallel.layout.dp, parallel.layout.tp,
+                     parallel.sequence_parallel && parallel.layout.tp > 1 ? " + sequence" : "",
+                     parallel.zero);
+}
+
 int verify(const VerifyArguments& a, const Environment& environment) {
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets);
   refuse_unsupported(options, a.run_file);
-  throw ConfigError("verify is not in this version");
+  VerifyRequest request;
+  request.layout = options;
+  request.reference = a.resume ? options : reference_options(a, options);
+  request.base = std::filesystem::absolute(a.run_file).parent_path();
+  request.steps = a.steps;
+  request.dump = a.dump;
+  const Comparison result = a.resume ? verify_resume(request) : verify_layout(request);
+  if (a.json) {
+    print_json(to_json(result, a.steps));
+  } else {
+    print_text(result, a.resume ? "after loading" : describe(options),
+               a.resume ? "without a break" : describe(request.reference));
+  }
+  return result.equal ? kDone : kComparisonFailed;
 }
 
 }  // namespace

@@ -23,9 +23,10 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   program_.rank = rank;
   program_.world = sharded.mesh.world();
   program_.buffers = state.buffers;
+  const std::vector<ValueId> parameters = model.graph.parameters();
   for (std::size_t u = 0; u < state.units.size(); ++u) {
     for (std::size_t m = 0; m < state.units[u].members.size(); ++m) {
-      member_of_[state.units[u].members[m].parameter] = {u, m};
+      member_of_[parameters.at(state.units[u].members[m].order)] = {u, m};
     }
   }
   for (std::size_t g = 0; g < sharded.gradients.size(); ++g) {

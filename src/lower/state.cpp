@@ -87,6 +87,7 @@ class Planner {
 
   void group_into_units() {
     std::map<std::string, std::size_t> index;
+    std::size_t order = 0;
     for (const ValueId id : graph().parameters()) {
       const Value& parameter = graph().value(id);
       const Sharding own = parameter_sharding(parameter, sharded_.mesh);
@@ -100,6 +101,7 @@ class Planner {
       }
       UnitMember member;
       member.parameter = id;
+      member.order = order++;
       member.box = local_box(parameter.shape, own, sharded_.mesh, coordinates_);
       member.elements = elements(shape_of(member.box));
       const Sharding* raw = raw_gradient(id);

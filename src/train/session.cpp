@@ -24,6 +24,19 @@ double total_seconds(const Ledger& ledger, double LedgerEntry::*member) {
   return total;
 }
 
+Piece make_piece(const Value& parameter, const char* state, DType dtype, const UnitMember& member,
+                 Range elements, const std::byte* data) {
+  Piece piece;
+  piece.tensor = parameter.name;
+  piece.state = state;
+  piece.dtype = dtype;
+  piece.whole = parameter.shape;
+  piece.range.box = member.box;
+  piece.range.elements = elements;
+  piece.data = data;
+  return piece;
+}
+
 void add_steps(Ledger& into, const Ledger& one, std::int64_t steps) {
   if (steps == 0) {
     return;
@@ -121,10 +134,9 @@ void Session::set_weights(const Unit& unit, const UnitMember& member,
 std::vector<Piece> Session::owned_state() const {
   std::vector<Piece> pieces;
   for (const OwnedPiece& owned : owned_pieces(state_)) {
-    const Value& value = parameter(*owned.member);
-    const PieceRange range{owned.member->box, owned.elements};
     const auto add = [&](const char* state, DType dtype, const std::byte* data) {
-      pieces.push_back({value.name, state, dtype, value.shape, range, data});
+      pieces.push_back(
+          make_piece(parameter(*owned.member), state, dtype, *owned.member, owned.elements, data));
     };
     const std::int64_t in_state = owned.in_unit - state_.optimizer_range(*owned.unit).begin;
     if (owned.unit->master >= 0) {
@@ -149,14 +161,9 @@ std::vector<Piece> Session::owned_gradients() const {
   std::vector<Piece> pieces;
   for (const OwnedPiece& owned : owned_pieces(state_)) {
     if (owned.unit->gradients >= 0) {
-      const Value& value = parameter(*owned.member);
-      pieces.push_back(
-          {value.name,
-           "gradient",
-           DType::Float32,
-           value.shape,
-           {owned.member->box, owned.elements},
-           reinterpret_cast<const std::byte*>(floats(owned.unit->gradients, owned.in_unit))});
+      pieces.push_back(make_piece(
+          parameter(*owned.member), "gradient", DType::Float32, *owned.member, owned.elements,
+          reinterpret_cast<const std::byte*>(floats(owned.unit->gradients, owned.in_unit))));
     }
   }
   return pieces;
@@ -165,13 +172,9 @@ std::vector<Piece> Session::owned_gradients() const {
 std::vector<Piece> Session::held_weights() const {
   std::vector<Piece> pieces;
   for_each_member([&](const Unit& unit, const UnitMember& member) {
-    const Value& value = parameter(member);
-    pieces.push_back({value.name,
-                      "weight",
-                      state_.options.precision,
-                      value.shape,
-                      {member.box, {0, member.elements}},
-                      address(state_.weights(unit, member, {member.elements}))});
+    pieces.push_back(make_piece(parameter(member), "weight", state_.options.precision, member,
+                                {0, member.elements},
+                                address(state_.weights(unit, member, {member.elements}))));
   });
   return pieces;
 }

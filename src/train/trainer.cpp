@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "checkpoint/model_weights.hpp"
 #include "checkpoint/writer.hpp"
 #include "optim/schedule.hpp"
 #include "train/account.hpp"
@@ -170,6 +171,11 @@ class RankTrainer {
       return;
     }
     state_.seed = plan_.options.train.seed;
+    // What generating and converting need to know of the model.
+    const CompileOptions& compile = compilation_.options();
+    state_.extra[std::string(kModelConfigKey)] =
+        parse_json(to_json(compile.model, compile.precision), "config.json");
+    state_.extra["tokenizer"] = plan_.options.data.tokenizer;
     if (!plan_.options.model.path.empty()) {
       session_.load_model_folder(plan_.options.model.path);
     } else {
