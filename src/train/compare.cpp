@@ -243,9 +243,9 @@ Comparison compare(const SideRecord& a, const SideRecord& b, const OptimizerOpti
   Comparison result;
   result.bound = bound;
   result.bit_identical = true;
+  compare_gradients(a.steps.front(), b.steps.front(), result);
   bool losses_equal = true;
   for (std::size_t s = 0; s < a.steps.size(); ++s) {
-    compare_gradients(a.steps[s], b.steps[s], result);
     result.valid_tokens[0] += a.steps[s].valid_tokens;
     result.valid_tokens[1] += b.steps[s].valid_tokens;
     losses_equal =

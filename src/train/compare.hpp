@@ -50,8 +50,8 @@ struct Comparison {
   bool bit_identical = false;
   double loss[2] = {0, 0};                ///< of the last step
   std::int64_t valid_tokens[2] = {0, 0};  ///< of all steps
-  WorstTensor worst_gradient;             ///< over all steps
-  WorstTensor worst_weight;               ///< after the last step
+  WorstTensor worst_gradient;  ///< of the first step: later ones start from weights that may differ
+  WorstTensor worst_weight;    ///< after the last step
   double bound = 0;
 };
 
