@@ -28,7 +28,7 @@ const std::vector<OperandCounts>& operand_counts() {
       {"rms_norm", 2, 2, 1, false},
       {"rms_norm_grad", 3, 3, 2, false},
       {"rope", 2, 2, 1, true},
-      {"rope_grad", 3, 3, 1, true},
+      {"rope_grad", 2, 2, 1, true},
       {"row_max", 1, 1, 1, false},
       {"sum_exp", 2, 2, 1, false},
       {"swiglu", 2, 2, 1, true},
