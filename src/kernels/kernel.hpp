@@ -39,7 +39,7 @@ struct RopeParameters {
   double theta = 10000;
   /// "" (none), "linear" (factor), "llama3" (factor, low, high, original length), as `rope_scaling`
   /// / `rope_parameters` of config.json.
-  std::string scaling;
+  std::string scaling = {};
   double factor = 1;
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;

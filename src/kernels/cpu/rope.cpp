@@ -11,11 +11,9 @@ namespace sw::kernels::cpu {
 namespace {
 
 /// The gradient turns back: sign -1.
-Prepared prepare_turn(const KernelCall& call, std::size_t input, float sign, Scratch& scratch,
-                      int threads) {
-  const View x = call.inputs.at(input);
+Prepared prepare_turn(const KernelCall& call, const View& x, const View& positions, float sign,
+                      Scratch& scratch, int threads) {
   const View y = call.outputs.at(0);
-  const View positions = call.inputs.at(1);
   check_same_shape(call, x, y);
   SW_CHECK(x.shape.size() == 4 && positions.shape == Shape({x.shape[0], x.shape[1]}),
            "{} of {} with positions {}", call.op, to_text(x.shape), to_text(positions.shape));
@@ -53,12 +51,12 @@ Prepared prepare_turn(const KernelCall& call, std::size_t input, float sign, Scr
 
 Prepared prepare_rope(const KernelCall& call, Scratch& scratch, int threads) {
   check_views(call, 2, 1);
-  return prepare_turn(call, 0, 1.0F, scratch, threads);
+  return prepare_turn(call, call.inputs[0], call.inputs[1], 1.0F, scratch, threads);
 }
 
 Prepared prepare_rope_grad(const KernelCall& call, Scratch& scratch, int threads) {
-  check_views(call, 3, 1);
-  return prepare_turn(call, 2, -1.0F, scratch, threads);
+  check_views(call, 2, 1);
+  return prepare_turn(call, call.inputs[1], call.inputs[0], -1.0F, scratch, threads);
 }
 
 }  // namespace

@@ -7,13 +7,20 @@
 namespace sw::kernels::reference {
 namespace {
 
-std::int64_t offset(std::string_view letters, const Shape& shape,
-                    const std::map<char, std::int64_t>& index) {
-  std::int64_t result = 0;
-  for (std::size_t dim = 0; dim < letters.size(); ++dim) {
-    result = result * shape[dim] + index.at(letters[dim]);
+/// A letter with its size and its stride in each place (0 where it does not stand).
+struct Letter {
+  std::int64_t size = 1;
+  std::int64_t stride[3] = {0, 0, 0};
+};
+
+void add_place(std::map<char, Letter>& letters, int place, std::string_view text,
+               const Shape& shape) {
+  std::int64_t stride = 1;
+  for (std::size_t dim = text.size(); dim-- > 0;) {
+    letters[text[dim]].size = shape[dim];
+    letters[text[dim]].stride[place] = stride;
+    stride *= shape[dim];
   }
-  return result;
 }
 
 /// Walks over every value of every letter, whatever stands where: independent of the way in which
@@ -29,24 +36,26 @@ void einsum(const KernelCall& call) {
   const std::string b_letters =
       spec.substr(a_letters.size() + 1, spec.find("->") - a_letters.size() - 1);
 
-  std::map<char, std::int64_t> size;
-  for (std::size_t dim = 0; dim < a_letters.size(); ++dim) size[a_letters[dim]] = a_shape[dim];
-  for (std::size_t dim = 0; dim < b_letters.size(); ++dim) size[b_letters[dim]] = b_shape[dim];
+  std::map<char, Letter> letters;
+  add_place(letters, 0, a_letters, a_shape);
+  add_place(letters, 1, b_letters, b_shape);
+  add_place(letters, 2, c_letters, c_shape);
   std::int64_t total = 1;
-  for (const auto& [letter, count] : size) total *= count;
+  for (const auto& [name, letter] : letters) total *= letter.size;
 
   const double* a = doubles(call, 0);
   const double* b = doubles(call, 1);
   std::vector<double> c(static_cast<std::size_t>(elements(c_shape)), 0.0);
-  std::map<char, std::int64_t> index;
   for (std::int64_t i = 0; i < total; ++i) {
+    std::int64_t offset[3] = {0, 0, 0};
     std::int64_t rest = i;
-    for (const auto& [letter, count] : size) {
-      index[letter] = rest % count;
-      rest /= count;
+    for (const auto& [name, letter] : letters) {
+      for (int place = 0; place < 3; ++place) {
+        offset[place] += rest % letter.size * letter.stride[place];
+      }
+      rest /= letter.size;
     }
-    c[offset(c_letters, c_shape, index)] +=
-        a[offset(a_letters, a_shape, index)] * b[offset(b_letters, b_shape, index)];
+    c[offset[2]] += a[offset[0]] * b[offset[1]];
   }
   write(call, 0, c);
 }

@@ -4,8 +4,40 @@
 #include <omp.h>
 
 #include "base/error.hpp"
+#include "kernels/notes.hpp"
 
-namespace sw::kernels::cpu {
+namespace sw::kernels {
+namespace {
+
+const char* instruction_set() {
+  switch (dnnl_get_effective_cpu_isa()) {
+    case dnnl_cpu_isa_sse41:
+      return "SSE4.1";
+    case dnnl_cpu_isa_avx:
+      return "AVX";
+    case dnnl_cpu_isa_avx2:
+      return "AVX2";
+    default:
+      return dnnl_get_effective_cpu_isa() > dnnl_cpu_isa_avx2 ? "AVX-512 or newer"
+                                                              : "any instruction set";
+  }
+}
+
+}  // namespace
+
+std::string matrix_product_note(DType dtype) {
+  const dnnl_version_t* version = dnnl_version();
+  const std::string library =
+      fmt::format("oneDNN {}.{}.{} in float32 ({}), one thread per tile", version->major,
+                  version->minor, version->patch, instruction_set());
+  if (dtype == DType::Float32) return library;
+  return fmt::format(
+      "{} operands converted to float32 once per product, multiplied by {}, rounded "
+      "once on store",
+      to_text(dtype), library);
+}
+
+namespace cpu {
 
 void sgemm(const Sgemm& p) {
   // A setting of the calling thread: oneDNN opens no OpenMP team in it.
@@ -19,4 +51,5 @@ void sgemm(const Sgemm& p) {
   }
 }
 
-}  // namespace sw::kernels::cpu
+}  // namespace cpu
+}  // namespace sw::kernels
