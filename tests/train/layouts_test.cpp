@@ -102,7 +102,7 @@ SideRecord run(const CompileOptions& options, int steps = 2) {
 /// Held to one rank with the same global batch and number of micro-batches.
 void equals_one_rank(const CompileOptions& options) {
   const Corpus corpus = corpus_of(options.sequence);
-  const Job job = job_of(options, corpus, 2);
+  const Job job = job_of(options, corpus, 1);
   const auto start = [](Session& session) { session.initialize(5); };
   const Compilation layout(options);
   const Compilation reference(one_rank(options));
