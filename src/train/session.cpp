@@ -49,6 +49,14 @@ void add_steps(Ledger& into, const Ledger& one, std::int64_t steps) {
   }
 }
 
+Session::ReadRow rows_of(const Corpus& corpus) {
+  return
+      [&corpus](std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> labels,
+                std::span<std::int32_t> positions, std::span<std::int32_t> documents) {
+        corpus.read(sample, tokens, labels, positions, documents);
+      };
+}
+
 }  // namespace
 
 int threads_per_rank(const ParallelOptions& parallel) {
@@ -179,7 +187,7 @@ std::vector<Piece> Session::held_weights() const {
   return pieces;
 }
 
-void Session::write_batch(const Program& program, std::size_t micro_batch, const Corpus& corpus,
+void Session::write_batch(const Program& program, std::size_t micro_batch, const ReadRow& read,
                           std::span<const std::int64_t> samples, std::int64_t& valid) const {
   const BatchSlot& slot = program.batches.at(micro_batch);
   const auto sequence = static_cast<std::size_t>(compilation_.options().sequence);
@@ -191,8 +199,8 @@ void Session::write_batch(const Program& program, std::size_t micro_batch, const
   for (std::int64_t r = rows.begin; r < rows.end; ++r) {
     const std::int64_t local = r - rows.begin;
     const std::span<std::int32_t> labels = row(slot.labels, local);
-    corpus.read(samples[static_cast<std::size_t>(r)], row(slot.tokens, local), labels,
-                row(slot.positions, local), row(slot.documents, local));
+    read(samples[static_cast<std::size_t>(r)], row(slot.tokens, local), labels,
+         row(slot.positions, local), row(slot.documents, local));
     valid +=
         std::count_if(labels.begin(), labels.end(), [](std::int32_t label) { return label >= 0; });
   }
@@ -217,13 +225,17 @@ StepResult Session::run(Executor& executor, const Program& program) {
 }
 
 StepResult Session::step(const Corpus& corpus, const Window& window, const StepSettings& settings) {
+  return step(rows_of(corpus), window, settings);
+}
+
+StepResult Session::step(const ReadRow& read, const Window& window, const StepSettings& settings) {
   std::int64_t valid = 0;
   const auto rows = static_cast<std::size_t>(compilation_.rows_per_micro_batch());
   SW_CHECK(window.samples.size() == rows * training_.batches.size(),
            "a window of {} rows for {} micro-batches of {}", window.samples.size(),
            training_.batches.size(), rows);
   for (std::size_t m = 0; m < training_.batches.size(); ++m) {
-    write_batch(training_, m, corpus, std::span(window.samples).subspan(m * rows, rows), valid);
+    write_batch(training_, m, read, std::span(window.samples).subspan(m * rows, rows), valid);
   }
   const HostOperands& host = training_.host;
   std::memcpy(address(host.valid_count), &valid, sizeof(valid));
@@ -257,7 +269,7 @@ StepResult Session::evaluate(const Corpus& corpus, const std::vector<std::int64_
     return nothing;
   }
   valid = 0;
-  write_batch(evaluation_, 0, corpus, samples, valid);
+  write_batch(evaluation_, 0, rows_of(corpus), samples, valid);
   std::memcpy(memory_->address(evaluation_, evaluation_.host.valid_count), &valid, sizeof(valid));
   ++evaluations_;
   return run(*evaluate_executor_, evaluation_);

@@ -91,7 +91,7 @@ class Session {
   void for_each_member(const std::function<void(const Unit&, const UnitMember&)>& visit) const;
   [[nodiscard]] const Value& parameter(const UnitMember& member) const;
   [[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) const;
-  void write_batch(const Program& program, std::size_t micro_batch, const Corpus& corpus,
+  void write_batch(const Program& program, std::size_t micro_batch, const ReadRow& read,
                    std::span<const std::int64_t> samples, std::int64_t& valid) const;
   [[nodiscard]] StepResult run(Executor& executor, const Program& program);
 
