@@ -16,7 +16,7 @@ RankMemory::RankMemory(World& world, std::span<const Program* const> programs,
   std::int64_t window_bytes = 0;
   for (const Program* program : programs) {
     private_bytes = std::max(private_bytes, program->private_bytes);
-    window_bytes = std::max(window_bytes, program->window_bytes);
+    window_bytes = std::max(window_bytes, round_up(program->window_bytes, kAlignment));
   }
   private_ = Arena(private_bytes + kGuardBytes);
   const std::span<std::byte> memory =
