@@ -79,9 +79,8 @@ void GroupMember::open_state(std::uint64_t key) {
 }
 
 void GroupMember::arrive(std::int64_t record) {
-  MemberSlot& slot = slots_[index_];
-  slot.record.store(record, std::memory_order_relaxed);
-  slot.sequence.store(++sequence_, std::memory_order_relaxed);
+  ++sequence_;
+  slots_[index_].record.store(record, std::memory_order_relaxed);
   control_.status(context_->rank).arrived_ns.store(monotonic_ns(), std::memory_order_relaxed);
   step(true);
 }

@@ -16,7 +16,6 @@ struct alignas(64) MemberSlot {
   std::atomic<std::uint32_t> steps = 0;      ///< how often it has arrived
   std::atomic<std::uint32_t> pulling = 0;    ///< it is reading other members' memory
   std::atomic<std::int64_t> record = 0;      ///< of the collective it is in
-  std::atomic<std::int64_t> sequence = 0;    ///< which call of this group that is
   std::atomic<std::int64_t> sent_bytes = 0;  ///< taken from it by others in this call
 };
 
