@@ -47,6 +47,13 @@ ValueId project(Forward& f, std::string_view spec, ValueId x, const std::string&
   return f.product(spec, x, name + ".weight", bias ? name + ".bias" : "", as);
 }
 
+/// A projection into the residual stream: a bias is added to what already lies as the stream does.
+ValueId project_back(Forward& f, std::string_view spec, ValueId x, const std::string& name,
+                     bool bias, std::string_view as) {
+  const ValueId y = project(f, spec, x, name, bias, as);
+  return bias ? f.residual(y) : y;
+}
+
 ValueId norm(Forward& f, ValueId x, const std::string& weight, std::string_view name) {
   return f.make("rms_norm", {x, f.weight(weight)}, name,
                 kernels::NormParameters{f.config().norm_epsilon});
@@ -61,7 +68,7 @@ ValueId attention_block(Forward& f, ValueId x, const std::string& prefix) {
   const ValueId turned_query = f.make("rope", {query, f.positions()}, "query_rope", c.rope);
   const ValueId turned_key = f.make("rope", {key, f.positions()}, "key_rope", c.rope);
   const ValueId seen = f.attention(turned_query, turned_key, value);
-  return project(f, "bshk,dhk->bsd", seen, p + "o_proj", c.output_bias, "attention_output");
+  return project_back(f, "bshk,dhk->bsd", seen, p + "o_proj", c.output_bias, "attention_output");
 }
 
 ValueId mlp_block(Forward& f, ValueId x, const std::string& prefix) {
@@ -70,7 +77,7 @@ ValueId mlp_block(Forward& f, ValueId x, const std::string& prefix) {
   const ValueId gate = project(f, "bsd,fd->bsf", x, p + "gate_proj", bias, "gate");
   const ValueId up = project(f, "bsd,fd->bsf", x, p + "up_proj", bias, "up");
   const ValueId inner = f.make("swiglu", {gate, up}, "swiglu");
-  return project(f, "bsf,df->bsd", inner, p + "down_proj", bias, "mlp_output");
+  return project_back(f, "bsf,df->bsd", inner, p + "down_proj", bias, "mlp_output");
 }
 
 }  // namespace
