@@ -4,6 +4,15 @@
 #include <limits>
 
 namespace sw {
+namespace {
+
+/// CLI::Range without its bounds in the help.
+template <typename Number>
+CLI::Validator at_least(Number minimum) {
+  return CLI::Validator(CLI::Range(minimum, std::numeric_limits<Number>::max())).description("");
+}
+
+}  // namespace
 
 void Arguments::positional(const char* name, std::string& value, const char* doc) {
   app_.add_option(name, value, doc)->required()->type_name("");
@@ -33,14 +42,12 @@ void Arguments::option(const char* name, std::string& value, const char* type, c
 
 void Arguments::option(const char* name, std::int64_t& value, std::int64_t minimum,
                        const char* type, const char* doc) {
-  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
-  app_.add_option(name, value, doc)->check(CLI::Range(minimum, kLargest))->type_name(type);
+  app_.add_option(name, value, doc)->check(at_least(minimum))->type_name(type);
 }
 
 void Arguments::option(const char* name, double& value, double minimum, const char* type,
                        const char* doc) {
-  constexpr double kLargest = std::numeric_limits<double>::max();
-  app_.add_option(name, value, doc)->check(CLI::Range(minimum, kLargest))->type_name(type);
+  app_.add_option(name, value, doc)->check(at_least(minimum))->type_name(type);
 }
 
 void Arguments::repeated(const char* name, std::vector<std::string>& values, const char* type,

@@ -115,8 +115,7 @@ std::string command_reference() {
       "Written by `shardwright reference commands`; a test holds this page to it.\n";
   for (const auto& [app, action] : parser->actions) {
     if (!app->get_group().empty()) {
-      out += fmt::format("\n## {}\n\n```text\n{}```\n", app->get_name(),
-                         app->help("shardwright " + app->get_name()));
+      out += fmt::format("\n## {}\n\n```text\n{}```\n", app->get_name(), app->help("shardwright"));
     }
   }
   return out;

@@ -264,19 +264,28 @@ std::set<std::string> decode(const toml::table& document, const std::string& fil
   return given;
 }
 
-/// Relative paths start at the current directory, as for any command; kept absolute, they mean the
-/// same in the run folder's run.toml.
-void make_absolute(RunOptions& options) {
-  const auto absolute = [](std::string& path) {
-    path = (std::filesystem::current_path() / path).lexically_normal().string();
+/// Relative paths of a run file start at its folder, those of --set at the current directory. Kept
+/// absolute, they mean the same in the run folder's run.toml.
+void make_absolute(RunOptions& options, const std::string& file,
+                   std::span<const std::string> sets) {
+  const std::filesystem::path here = std::filesystem::current_path();
+  const std::filesystem::path folder = (here / file).parent_path();
+  const auto absolute = [&](std::string_view key, std::string& path) {
+    const bool set = std::ranges::any_of(
+        sets, [&](const std::string& text) { return text.starts_with(fmt::format("{}=", key)); });
+    path = ((set ? here : folder) / path).lexically_normal().string();
   };
-  std::ranges::for_each(options.data.train, absolute);
-  std::ranges::for_each(options.data.validation, absolute);
+  for (std::string& pattern : options.data.train) {
+    absolute("data.train", pattern);
+  }
+  for (std::string& pattern : options.data.validation) {
+    absolute("data.validation", pattern);
+  }
   if (options.data.tokenizer != "bytes") {
-    absolute(options.data.tokenizer);
+    absolute("data.tokenizer", options.data.tokenizer);
   }
   if (!options.model.path.empty()) {
-    absolute(options.model.path);
+    absolute("model.path", options.model.path);
   }
 }
 
@@ -305,7 +314,7 @@ RunOptions read_run_file(const std::string& path, std::span<const std::string> s
     throw ConfigError(error.what());
   }
   RunOptions options = parse_run_options(text, path, sets, world);
-  make_absolute(options);
+  make_absolute(options, path, sets);
   return options;
 }
 

@@ -17,8 +17,8 @@ namespace sw {
 [[nodiscard]] RunOptions parse_run_options(std::string_view text, const std::string& file,
                                            std::span<const std::string> sets = {}, int world = 0);
 
-/// The same from a file; one that is missing is a ConfigError too. Relative paths become absolute
-/// from the current directory.
+/// The same from a file; one that is missing is a ConfigError too. Relative paths become absolute:
+/// those of the file from its folder, those of `sets` from the current directory.
 [[nodiscard]] RunOptions read_run_file(const std::string& path,
                                        std::span<const std::string> sets = {}, int world = 0);
 

@@ -96,16 +96,15 @@ TEST(Config, AMissingFileIsAConfigErrorWithItsPath) {
   }
 }
 
-TEST(Config, PathsOfAFileAreAbsoluteFromTheCurrentDirectory) {
-  const std::string path = testing::TempDir() + "paths.toml";
-  std::ofstream(path) << "[model]\npath = \"m\"\n[data]\ntrain = [\"/a/*.txt\", \"../b\"]\n"
-                         "tokenizer = \"t.json\"\n";
-  const auto here = std::filesystem::current_path();
-  const auto options = read_run_file(path);
-  EXPECT_EQ(options.model.path, here / "m");
+TEST(Config, PathsStartAtTheFilesFolderAndThoseOfSetAtTheCurrentDirectory) {
+  const std::filesystem::path folder(testing::TempDir());
+  const std::string path = folder / "paths.toml";
+  std::ofstream(path) << "[model]\npath = \"m\"\n[data]\ntrain = [\"/a/*.txt\", \"b/../c\"]\n";
+  const auto options = read_run_file(path, std::vector<std::string>{"data.tokenizer=t.json"});
+  EXPECT_EQ(options.model.path, folder / "m");
   EXPECT_EQ(options.data.train[0], "/a/*.txt");
-  EXPECT_EQ(options.data.train[1], here.parent_path() / "b");
-  EXPECT_EQ(options.data.tokenizer, here / "t.json");
+  EXPECT_EQ(options.data.train[1], folder / "c");
+  EXPECT_EQ(options.data.tokenizer, std::filesystem::current_path() / "t.json");
 }
 
 TEST(Config, SetTakesATomlValueOrABareString) {

@@ -19,7 +19,8 @@ using testing::HasSubstr;
 std::vector<Json> seed_cases() {
   const std::string path = SW_SOURCE_DIR "/tests/fixtures/seed_accounts.json";
   std::vector<Json> cases;
-  for (const Json& c : parse_json(read_whole_file(path, 1 << 20), path).at("cases")) {
+  const Json document = parse_json(read_whole_file(path, 1 << 20), path);
+  for (const Json& c : document.at("cases")) {
     const auto topic = c.at("topic").get<std::string>();
     for (const char* mine : {"ring", "zero_memory", "zero_comm", "batch", "loss"}) {
       if (topic == mine) {
