@@ -64,8 +64,14 @@ class Session {
   [[nodiscard]] std::vector<Piece> held_weights() const;
 
   // --- steps ---
+  /// Writes one row: tokens, labels (-1: masked), positions, documents.
+  using ReadRow = std::function<void(std::int64_t sample, std::span<std::int32_t> tokens,
+                                     std::span<std::int32_t> labels,
+                                     std::span<std::int32_t> positions,
+                                     std::span<std::int32_t> documents)>;
   /// One training step on a window; reads this rank's rows only. The window must have a valid
   /// token.
+  StepResult step(const ReadRow& read, const Window& window, const StepSettings& settings);
   StepResult step(const Corpus& corpus, const Window& window, const StepSettings& settings);
   /// The mean loss over `samples` (-1: padding), as many as `Compilation::rows_per_micro_batch`;
   /// and the valid tokens in them. Not run when there is none.

@@ -54,8 +54,8 @@ TEST_P(LogitsOfTheTransformersLibrary, AreReproducedInFloat32) {
 INSTANTIATE_TEST_SUITE_P(Folders, LogitsOfTheTransformersLibrary,
                          testing::Values("llama-grouped", "llama-head-dim", "llama-rope-llama3",
                                          "llama-rope-linear", "gpt2", "qwen2", "mistral-window"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& folder) {
+                           std::string name = folder.param;
                            std::erase(name, '-');
                            return name;
                          });

@@ -1,0 +1,172 @@
+#include "train/verify.hpp"
+
+#include <unistd.h>
+
+#include "base/error.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "checkpoint/writer.hpp"
+#include "optim/schedule.hpp"
+#include "train/trainer.hpp"
+
+namespace sw {
+namespace {
+
+Corpus load_corpus(const VerifyRequest& request, std::int64_t vocabulary) {
+  CorpusSource source;
+  source.patterns = request.layout.data.train;
+  source.base = request.base;
+  source.vocabulary = vocabulary;
+  return Corpus::load(request.layout.data, source);
+}
+
+/// The windows of the run's first steps that have a valid token, and their settings.
+struct Job {
+  std::vector<Window> windows;
+  std::vector<StepSettings> settings;
+};
+
+Job first_steps(const VerifyRequest& request, const Corpus& corpus, std::int64_t steps) {
+  const RunOptions& options = request.layout;
+  const Sampler sampler(corpus.samples(), options.train.global_batch, options.train.seed,
+                        options.data.last_window);
+  Job job;
+  std::int64_t position = 0;
+  const std::int64_t most = 1000 + steps;
+  for (std::int64_t s = 0; s < most && static_cast<std::int64_t>(job.windows.size()) < steps; ++s) {
+    Window window = sampler.window(position);
+    position = window.next;
+    std::int64_t valid = 0;
+    for (const std::int64_t sample : window.samples) {
+      valid += corpus.valid_tokens(sample);
+    }
+    if (valid == 0) {
+      continue;
+    }
+    const auto done = static_cast<std::int64_t>(job.windows.size());
+    const std::int64_t total = options.train.steps > 0
+                                   ? options.train.steps
+                                   : sampler.windows_left(0, options.train.epochs);
+    job.settings.push_back({learning_rate(options.optimizer, total, done),
+                            options.optimizer.gradient_clip, done + 1, options.train.seed, s});
+    job.windows.push_back(std::move(window));
+  }
+  if (job.windows.empty()) {
+    throw ConfigError(
+        "data.train: the first 1,000 windows have no valid token, so there is nothing to compare");
+  }
+  return job;
+}
+
+std::function<void(Session&)> fresh_start(const RunOptions& options) {
+  return [&options](Session& session) {
+    if (options.model.path.empty()) {
+      session.initialize(options.train.seed);
+    } else {
+      session.load_model_folder(options.model.path);
+    }
+  };
+}
+
+void write_tensors(const std::filesystem::path& path, const Graph& graph,
+                   const LogicalTensors& tensors) {
+  std::vector<TensorDeclaration> declarations;
+  for (const ValueId id : graph.parameters()) {
+    if (tensors.contains(graph.value(id).name)) {
+      declarations.push_back({graph.value(id).name, DType::Float32, graph.value(id).shape});
+    }
+  }
+  SafetensorsWriter writer(real_files(), path, declarations);
+  for (const TensorDeclaration& declaration : declarations) {
+    writer.write(declaration.name, std::as_bytes(std::span(tensors.at(declaration.name))));
+  }
+  writer.finish();
+}
+
+void dump(const std::string& folder, const std::string& side, const Compilation& compilation,
+          const SideRecord& record) {
+  real_files().create_directories(folder);
+  const Graph& graph = compilation.model().graph;
+  write_tensors(std::filesystem::path(folder) / (side + ".gradients.safetensors"), graph,
+                record.steps.back().gradients);
+  write_tensors(std::filesystem::path(folder) / (side + ".weights.safetensors"), graph,
+                record.steps.back().weights);
+}
+
+/// A folder that is gone when this is.
+struct TemporaryFolder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("shardwright-verify-{}", ::getpid());
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+void refuse_wrong_account(const SideRecord& record, const char* side) {
+  if (!record.account_equal) {
+    throw InternalError(fmt::format("the {}'s bytes, calls or memory were not as planned", side));
+  }
+}
+
+}  // namespace
+
+Comparison verify_layout(const VerifyRequest& request) {
+  const Compilation layout(compile_options(request.layout));
+  const Compilation reference(compile_options(request.reference));
+  const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
+  const Job job = first_steps(request, corpus, request.steps);
+  const SideRecord a =
+      run_side(layout, corpus, job.windows, job.settings, fresh_start(request.layout));
+  const SideRecord b =
+      run_side(reference, corpus, job.windows, job.settings, fresh_start(request.reference));
+  refuse_wrong_account(a, "layout");
+  refuse_wrong_account(b, "reference");
+  if (!request.dump.empty()) {
+    dump(request.dump, "layout", layout, a);
+    dump(request.dump, "reference", reference, b);
+  }
+  return compare(a, b, request.layout.optimizer, job.settings,
+                 verify_bound(request.layout.train.precision));
+}
+
+Comparison verify_resume(const VerifyRequest& request) {
+  const Compilation layout(compile_options(request.layout));
+  const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
+  const Job job = first_steps(request, corpus, request.steps + 1);
+  const auto split_at = job.windows.end() - 1;
+  const SideRecord straight =
+      run_side(layout, corpus, job.windows, job.settings, fresh_start(request.layout));
+  const TemporaryFolder folder;
+  const auto save = [&](Session& session, World& world) {
+    WriterOptions options;
+    options.folder = folder.path;
+    options.run = options.session = "verify";
+    options.rank = world.rank();
+    options.ranks = world.size();
+    options.background = false;
+    CheckpointWriter writer(real_files(), options);
+    TrainingState state;
+    state.step = static_cast<std::int64_t>(job.windows.size()) - 1;
+    state.seed = request.layout.train.seed;
+    writer.save(state, session.owned_state());
+    writer.wait();
+  };
+  const std::vector<Window> before(job.windows.begin(), split_at);
+  const std::vector<StepSettings> settings_before(job.settings.begin(), job.settings.end() - 1);
+  (void)run_side(layout, corpus, before, settings_before, fresh_start(request.layout), save);
+  const auto checkpoint = find_newest(folder.path, [](const std::string&) {});
+  SW_CHECK(checkpoint.has_value(), "the checkpoint that was just written is not there");
+  const auto load = [&](Session& session) {
+    session.load_checkpoint(CheckpointReader(*checkpoint));
+  };
+  const std::vector<StepSettings> last_settings{job.settings.back()};
+  const SideRecord resumed = run_side(layout, corpus, {job.windows.back()}, last_settings, load);
+  SideRecord last = straight;
+  last.steps = {straight.steps.back()};
+  Comparison result = compare(resumed, last, request.layout.optimizer, last_settings,
+                              verify_bound(request.layout.train.precision));
+  result.equal = result.equal && result.bit_identical;
+  return result;
+}
+
+}  // namespace sw
