@@ -48,7 +48,11 @@ TokenSetBuilder::TokenSetBuilder(const DataOptions& options, const Tokenizer& to
 
 void TokenSetBuilder::add(const std::filesystem::path& file, FileKind kind, CorpusCounts& counts) {
   const std::int64_t begin = set_.tokens();
-  read_documents(file, kind, options_, counts, [this](const Document& each) { add(each); });
+  try {
+    read_documents(file, kind, options_, counts, [this](const Document& each) { add(each); });
+  } catch (const DataError& error) {
+    throw ConfigError(fmt::format("{}: {}", file.string(), error.what()));
+  }
   check_vocabulary(set_, begin, vocabulary_, file);
 }
 

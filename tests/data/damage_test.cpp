@@ -82,7 +82,7 @@ TEST(Damage, JsonlLoadsOrIsRefusedCleanly) {
   }
   int refusals = 0;
   int skipping_refusals = 0;  // what is left may be nothing
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
     scratch.write("a.jsonl", Damage(seed).apply(content));
     refusals += refused({.sequence_length = 16}, scratch.source({"a.jsonl"})) ? 1 : 0;
     skipping_refusals += refused({.sequence_length = 16, .bad_lines = DataOptions::BadLines::Skip},
@@ -90,8 +90,8 @@ TEST(Damage, JsonlLoadsOrIsRefusedCleanly) {
                              ? 1
                              : 0;
   }
-  EXPECT_GT(refusals, 1000);
-  EXPECT_LT(refusals, 3000);
+  EXPECT_GT(refusals, 300);
+  EXPECT_LT(refusals, 1000);
   EXPECT_LT(skipping_refusals, refusals / 5);
 }
 
@@ -101,7 +101,7 @@ TEST(Damage, TokenSetsLoadOrAreRefusedCleanly) {
                 "{\"text\": \"one\"}\n{\"prompt\": \"two\", \"completion\": \"three\"}\n");
   tokenize_files({}, scratch.source({"a.jsonl"}, 0), real_files(), scratch.folder() / "a.tokens");
   const std::string whole = scratch.read("a.tokens");
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
     const std::string damaged = Damage(seed).apply(whole);
     scratch.write("b.tokens", damaged);
     EXPECT_EQ(refused({.sequence_length = 4}, scratch.source({"b.tokens"})), damaged != whole)
@@ -129,7 +129,7 @@ TEST(Damage, TokenSetsWithNonsenseUnderRightChecksumsAreRefusedCleanly) {
   EXPECT_EQ(seal(whole), whole);
   std::mt19937 random(7);
   int refusals = 0;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     std::string file = whole;
     // A small number or a byte of 255 makes sizes that nearly fit, and sizes that overflow.
     const std::size_t at = 8 + random() % (file.size() - 8);
@@ -137,7 +137,7 @@ TEST(Damage, TokenSetsWithNonsenseUnderRightChecksumsAreRefusedCleanly) {
     scratch.write("b.tokens", seal(file));
     refusals += refused({.sequence_length = 4}, scratch.source({"b.tokens"})) ? 1 : 0;
   }
-  EXPECT_GT(refusals, 2000);
+  EXPECT_GT(refusals, 750);
 }
 
 }  // namespace

@@ -41,5 +41,11 @@ TEST(MakeTokenizer, RefusesWhatItDoesNotKnowByName) {
               HasSubstr("data.tokenizer = \"gpt2\" is unknown"));
 }
 
+TEST(ResolvedTokenizer, MakesPathsAbsoluteAndLeavesNamesAlone) {
+  EXPECT_EQ(resolved_tokenizer("bytes", "/run"), "bytes");
+  EXPECT_EQ(resolved_tokenizer("../tok/tokenizer.json", "/run"), "/tok/tokenizer.json");
+  EXPECT_EQ(resolved_tokenizer("/tok/tokenizer.json", "/run"), "/tok/tokenizer.json");
+}
+
 }  // namespace
 }  // namespace sw

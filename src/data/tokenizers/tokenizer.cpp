@@ -1,6 +1,7 @@
 #include "data/tokenizers/tokenizer.hpp"
 
 #include "base/error.hpp"
+#include "data/tokenizers/byte_level_bpe.hpp"
 #include "data/tokenizers/bytes.hpp"
 
 namespace sw {
@@ -14,15 +15,25 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::unique_ptr<const Tokenizer> make_tokenizer(const std::string& choice,
-                                                const std::filesystem::path& /*base*/) {
+                                                const std::filesystem::path& base) {
   if (choice == "bytes") {
     return std::make_unique<BytesTokenizer>();
   }
   if (choice.ends_with(".json")) {
-    throw ConfigError(fmt::format(
-        "data.tokenizer = \"{}\": a tokenizer.json is not in this version; use \"bytes\"", choice));
+    const std::filesystem::path path = base / choice;
+    return std::make_unique<ByteLevelBpe>(read_tokenizer_json(path), path.string());
   }
-  throw ConfigError(fmt::format("data.tokenizer = \"{}\" is unknown; use \"bytes\"", choice));
+  throw ConfigError(
+      fmt::format("data.tokenizer = \"{}\" is unknown; use \"bytes\" or the path of a "
+                  "tokenizer.json",
+                  choice));
+}
+
+std::string resolved_tokenizer(const std::string& choice, const std::filesystem::path& base) {
+  if (!choice.ends_with(".json")) {
+    return choice;
+  }
+  return std::filesystem::absolute(base / choice).lexically_normal().string();
 }
 
 }  // namespace sw

@@ -45,4 +45,8 @@ class Tokenizer {
 [[nodiscard]] std::unique_ptr<const Tokenizer> make_tokenizer(const std::string& choice,
                                                               const std::filesystem::path& base);
 
+/// The same choice for a process that works in another folder: the path made absolute.
+[[nodiscard]] std::string resolved_tokenizer(const std::string& choice,
+                                             const std::filesystem::path& base);
+
 }  // namespace sw
