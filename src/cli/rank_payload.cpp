@@ -14,6 +14,7 @@ std::string to_payload(const TrainingPlan& plan) {
   json["checkpoint"] = plan.checkpoint;
   json["run_id"] = plan.run_id;
   json["session_id"] = plan.session_id;
+  json["peak_flops_per_s"] = plan.peak_flops_per_s;
   json["first_step"] = plan.first_step;
   return json.dump();
 }
@@ -26,6 +27,7 @@ TrainingPlan plan_from_payload(const std::string& payload) {
   plan.checkpoint = json.at("checkpoint").get<std::string>();
   plan.run_id = json.at("run_id").get<std::string>();
   plan.session_id = json.at("session_id").get<std::string>();
+  plan.peak_flops_per_s = json.at("peak_flops_per_s").get<double>();
   plan.first_step = json.at("first_step").get<std::int64_t>();
   return plan;
 }

@@ -16,6 +16,7 @@
 #include "train/launch.hpp"
 #include "train/metrics.hpp"
 #include "train/session.hpp"
+#include "train/tensorboard.hpp"
 
 namespace sw {
 namespace {
@@ -133,9 +134,11 @@ class RankTrainer {
   int run() {
     std::optional<Progress> progress;
     std::optional<MetricsFile> metrics;
+    std::optional<EventsFile> events;
     if (world_.rank() == 0) {
       progress.emplace(state_.step, steps_);
       metrics.emplace(real_files(), plan_.run_folder / "metrics.jsonl", state_.step);
+      events.emplace(real_files(), plan_.run_folder);
       if (plan_.options.data.log_samples) {
         samples_file_ = real_files().append(plan_.run_folder / "samples.jsonl");
       }
@@ -146,6 +149,7 @@ class RankTrainer {
       stopped = stop_;
       if (metrics.has_value()) {
         metrics->add(line);
+        events->add(line);
         progress->show(line);
       }
       if (stopped || due(plan_.options.checkpoint.every) ||
@@ -267,6 +271,10 @@ class RankTrainer {
     line.step_seconds = largest(&RankStep::seconds);
     line.tokens_per_second =
         line.step_seconds > 0 ? static_cast<double>(valid) / line.step_seconds : 0;
+    if (plan_.peak_flops_per_s > 0 && line.step_seconds > 0) {
+      line.mfu = compilation_.model_flops_per_window() /
+                 (line.step_seconds * plan_.peak_flops_per_s * world_.size());
+    }
     line.communication_seconds = largest(&RankStep::communication_seconds);
     line.exposed_communication_seconds = largest(&RankStep::exposed_communication_seconds);
     line.wait_seconds = largest(&RankStep::wait_seconds);

@@ -25,6 +25,7 @@ struct TrainingPlan {
   std::string checkpoint;  ///< to resume from; empty: from the start
   std::string run_id;
   std::string session_id;
+  double peak_flops_per_s = 0;  ///< of one rank, for the MFU; 0 = unknown
   std::int64_t first_step = 0;  ///< of the checkpoint
 };
 
