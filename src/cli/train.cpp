@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <csignal>
 #include <filesystem>
 #include <memory>
 
@@ -46,14 +49,54 @@ LaunchResult start(const TrainingPlan& plan) {
   return launch_ranks(launch);
 }
 
+/// While nothing has started, a signal ends the command at once and with the status of a stop.
+class StopBeforeStart {
+ public:
+  StopBeforeStart() {
+    std::signal(SIGTERM, stop);
+    std::signal(SIGINT, stop);
+  }
+  ~StopBeforeStart() {
+    std::signal(SIGTERM, SIG_DFL);
+    std::signal(SIGINT, SIG_DFL);
+  }
+  StopBeforeStart(const StopBeforeStart&) = delete;
+  StopBeforeStart& operator=(const StopBeforeStart&) = delete;
+
+ private:
+  static void stop(int) { ::_exit(kStopped); }
+};
+
+void refuse_too_many(const Layout& layout, const Environment& environment) {
+  constexpr int kPerCore = 64;
+  if (layout.world() > kPerCore * environment.cores) {
+    throw ConfigError(
+        fmt::format("{} local ranks on {} cores make no sense; use at most {} ranks, "
+                    "or `shardwright plan` for a machine that you do not have",
+                    layout.world(), environment.cores, kPerCore * environment.cores));
+  }
+}
+
+TrainingPlan prepare(const TrainArguments& a, const RunOptions& options) {
+  const std::filesystem::path base = std::filesystem::absolute(a.run_file).parent_path();
+  try {
+    return prepare_training(options, run_folder_of(a), a.resume, base);
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());  // found before ranks started
+  }
+}
+
 int train(const TrainArguments& a, const Environment& environment) {
+  const StopBeforeStart guard;
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.ranks));
   refuse_unsupported(options, a.run_file);
-  const std::filesystem::path base = std::filesystem::absolute(a.run_file).parent_path();
-  const TrainingPlan plan = prepare_training(options, run_folder_of(a), a.resume, base);
+  refuse_too_many(options.parallel.layout, environment);
+  const Machine machine = default_machine();
+  TrainingPlan plan = prepare(a, options);
+  plan.peak_flops_per_s = machine.peak_flops_per_s;
   write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
-  const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), default_machine());
+  const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), machine);
   write_whole_file(real_files(), plan.run_folder / "plan.json", to_json(planned).dump(1) + "\n");
   const LaunchResult result = start(plan);
   if (result.status != kDone && result.status != kStopped) {

@@ -10,7 +10,7 @@ namespace sw {
 enum class OptimizerName : std::uint8_t { AdamW, Sgd };
 enum class Schedule : std::uint8_t { Constant, Linear, Cosine };
 
-/// [optimizer] of a run file. Defaults that interface.md leaves open are PyTorch's.
+/// [optimizer] of a run file; the defaults of AdamW are those of PyTorch.
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::AdamW;
   double learning_rate = 3e-4;
