@@ -94,6 +94,12 @@ int train(const TrainArguments& a, const Environment& environment) {
   refuse_too_many(options.parallel.layout, environment);
   const Machine machine = default_machine();
   TrainingPlan plan = prepare(a, options);
+  if (plan.first_step >= plan.options.train.steps) {
+    fmt::print(stderr,
+               "shardwright: {} steps are done already; ask for more with --set train.steps\n",
+               plan.first_step);
+    return kDone;
+  }
   plan.peak_flops_per_s = machine.peak_flops_per_s;
   write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
   const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), machine);

@@ -155,7 +155,7 @@ class Launcher {
 
   Process start(int rank) {
     const std::string texts[] = {
-        options_.executable,
+        "shardwright",
         kRankCommand,
         std::to_string(rank),
         std::to_string(options_.ranks),
