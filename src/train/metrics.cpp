@@ -78,14 +78,14 @@ std::string to_json_line(const StepMetrics& metrics) {
   return line.dump();
 }
 
-MetricsFile::MetricsFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until) {
+StepFile::StepFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until) {
   write_whole_file(files, path, kept_lines(path, keep_until));
   file_ = files.append(path);
 }
 
-void MetricsFile::add(const StepMetrics& metrics) {
-  const std::string line = to_json_line(metrics) + "\n";
-  file_->write(std::as_bytes(std::span(line)));
+void StepFile::add(const std::string& line) {
+  const std::string whole = line + "\n";
+  file_->write(std::as_bytes(std::span(whole)));
 }
 
 Progress::Progress(std::int64_t first_step, std::int64_t last_step)

@@ -38,13 +38,14 @@ struct StepMetrics {
 /// One line of JSON, without the newline.
 [[nodiscard]] std::string to_json_line(const StepMetrics& metrics);
 
-/// metrics.jsonl of a run folder: appended and flushed a line a step.
-class MetricsFile {
+/// A file of the run folder with a line of JSON a step, as metrics.jsonl: appended and flushed.
+class StepFile {
  public:
   /// Keeps the lines of steps up to `keep_until` (0: none) of a file that is there, drops the rest
   /// and what a crash cut short.
-  MetricsFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until);
-  void add(const StepMetrics& metrics);
+  StepFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until);
+  /// `line` is JSON with the key "step", without the newline.
+  void add(const std::string& line);
 
  private:
   std::unique_ptr<OutputFile> file_;

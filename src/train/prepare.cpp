@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,20 +30,46 @@ CorpusSource source_of(const char* key, const std::vector<std::string>& patterns
   return source;
 }
 
+void note(const std::string& text) { fmt::print(stderr, "shardwright: {}\n", text); }
+
+/// What of the files does not train, so that nobody has to guess.
+void note_left_out(const char* key, const CorpusCounts& counts) {
+  if (counts.empty_documents + counts.bad_lines > 0) {
+    note(fmt::format("{}: {} empty documents and {} bad lines of {} files left out", key,
+                     counts.empty_documents, counts.bad_lines, counts.files));
+  }
+  for (const std::string& line : counts.first_bad_lines) {
+    note(line);
+  }
+}
+
+void note_frozen(const Compilation& compilation) {
+  const Graph& graph = compilation.model().graph;
+  std::vector<std::string> names;
+  for (const ValueId id : graph.parameters()) {
+    if (graph.value(id).frozen) {
+      names.push_back(graph.value(id).name);
+    }
+  }
+  if (!names.empty()) {
+    note(fmt::format("train.freeze: {} of {} weights do not train: {}", names.size(),
+                     graph.parameters().size(), fmt::join(names, ", ")));
+  }
+}
+
 bool holds_a_run(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "run.toml") ||
          std::filesystem::exists(folder / "metrics.jsonl") ||
          std::filesystem::exists(folder / "checkpoints");
 }
 
-/// Where to go on, if anywhere; names what was passed over.
-void find_start(TrainingPlan& plan) {
-  const auto note = [](const std::string& text) { fmt::print(stderr, "shardwright: {}\n", text); };
+/// Where to go on, if anywhere; names what was passed over. Returns the samples consumed so far.
+std::int64_t find_start(TrainingPlan& plan) {
   const auto newest = find_newest(RunFolder{plan.run_folder}.checkpoints(), note);
   if (!newest.has_value()) {
     fmt::print(stderr, "shardwright: {} holds no checkpoint that verifies: starting from step 0\n",
                plan.run_folder.string());
-    return;
+    return 0;
   }
   const CheckpointReader reader(*newest);
   plan.checkpoint = newest->string();
@@ -55,6 +82,7 @@ void find_start(TrainingPlan& plan) {
                     "change; give the same seed",
                     plan.options.train.seed, plan.checkpoint, reader.state().seed));
   }
+  return reader.state().consumed_samples;
 }
 
 }  // namespace
@@ -95,16 +123,19 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
       options.data, source_of("data.train", options.data.train, base, compile.model.vocabulary));
   const Sampler sampler(corpus.samples(), options.train.global_batch, options.train.seed,
                         options.data.last_window);
-  if (options.train.steps == 0) {
-    plan.options.train.steps = sampler.windows_left(0, options.train.epochs);
-  }
   std::optional<Corpus> validation;
   if (!options.data.validation.empty()) {
     validation = Corpus::load(options.data, source_of("data.validation", options.data.validation,
                                                       base, compile.model.vocabulary));
+    note_left_out("data.validation", validation->counts());
   }
-  if (resume) {
-    find_start(plan);
+  note_left_out("data.train", corpus.counts());
+  note_frozen(compilation);
+  const std::int64_t consumed = resume ? find_start(plan) : 0;
+  if (options.train.epochs > 0) {
+    plan.options.train.steps =
+        plan.first_step + sampler.windows_left(consumed, options.train.epochs);
+    plan.options.train.epochs = 0;
   }
   Files& files = real_files();
   files.create_directories(plan.run_folder);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -31,6 +32,7 @@ struct RankStep {
   double wait_seconds = 0;
   double peak_bytes = 0;
   double stop = 0;
+  double non_finite = -1;  ///< place of the first weight with a non-finite gradient
 };
 constexpr std::int64_t kWords = sizeof(RankStep) / sizeof(double);
 
@@ -133,14 +135,14 @@ class RankTrainer {
 
   int run() {
     std::optional<Progress> progress;
-    std::optional<MetricsFile> metrics;
+    std::optional<StepFile> metrics;
     std::optional<EventsFile> events;
     if (world_.rank() == 0) {
       progress.emplace(state_.step, steps_);
       metrics.emplace(real_files(), plan_.run_folder / "metrics.jsonl", state_.step);
       events.emplace(real_files(), plan_.run_folder);
       if (plan_.options.data.log_samples) {
-        samples_file_ = real_files().append(plan_.run_folder / "samples.jsonl");
+        samples_file_.emplace(real_files(), plan_.run_folder / "samples.jsonl", state_.step);
       }
     }
     bool stopped = false;
@@ -148,7 +150,7 @@ class RankTrainer {
       const StepMetrics line = step();
       stopped = stop_;
       if (metrics.has_value()) {
-        metrics->add(line);
+        metrics->add(to_json_line(line));
         events->add(line);
         progress->show(line);
       }
@@ -209,6 +211,7 @@ class RankTrainer {
       line.gradient_norm = result.gradient_norm;
       if (!result.applied) {
         line.skipped = std::isfinite(result.loss) ? "non-finite gradients" : "non-finite loss";
+        non_finite_ = session_.first_non_finite();
       }
     }
     count(window, line.skipped.empty());
@@ -234,13 +237,12 @@ class RankTrainer {
   }
 
   void log_samples(const Window& window) {
-    if (samples_file_ != nullptr) {
+    if (samples_file_.has_value()) {
       Json line;
       line["step"] = state_.step;
       line["epoch"] = window.epoch;
       line["samples"] = window.samples;
-      const std::string text = line.dump() + "\n";
-      samples_file_->write(std::as_bytes(std::span(text)));
+      samples_file_->add(line.dump());
     }
   }
 
@@ -251,7 +253,8 @@ class RankTrainer {
                         result.exposed_communication_seconds,
                         result.wait_seconds,
                         static_cast<double>(session_.planned_peak()),
-                        stop_requested() ? 1.0 : 0.0};
+                        stop_requested() ? 1.0 : 0.0,
+                        static_cast<double>(std::exchange(non_finite_, -1))};
     const std::vector<RankStep> all = exchange_.exchange(mine);
     const auto largest = [&](double RankStep::*member) {
       double value = 0;
@@ -280,11 +283,25 @@ class RankTrainer {
     line.wait_seconds = largest(&RankStep::wait_seconds);
     line.peak_bytes = static_cast<std::int64_t>(largest(&RankStep::peak_bytes));
     stop_ = largest(&RankStep::stop) > 0;
+    name_non_finite(all, line);
     // The slowest rank is the one that waited least for the others.
     const auto slowest = std::min_element(
         all.begin(), all.end(),
         [](const RankStep& a, const RankStep& b) { return a.wait_seconds < b.wait_seconds; });
     line.slowest_rank = static_cast<int>(slowest - all.begin());
+  }
+
+  /// "non-finite gradients: model.norm.weight": the first weight over all ranks.
+  void name_non_finite(const std::vector<RankStep>& all, StepMetrics& line) const {
+    int first = -1;
+    for (const RankStep& rank : all) {
+      const auto place = static_cast<int>(rank.non_finite);
+      first = place >= 0 && (first < 0 || place < first) ? place : first;
+    }
+    if (first >= 0) {
+      const Graph& graph = compilation_.model().graph;
+      line.skipped += ": " + graph.value(graph.parameters()[static_cast<std::size_t>(first)]).name;
+    }
   }
 
   static std::set<std::int64_t> unique(const Window& window) {
@@ -336,8 +353,9 @@ class RankTrainer {
   CheckpointWriter writer_;
   TrainingState state_;
   std::int64_t steps_;
-  std::unique_ptr<OutputFile> samples_file_;
+  std::optional<StepFile> samples_file_;
   bool stop_ = false;
+  int non_finite_ = -1;
 };
 
 }  // namespace
