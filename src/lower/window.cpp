@@ -57,20 +57,22 @@ std::vector<std::vector<std::size_t>> Lowering::buckets(
       order.push_back(u);
     }
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return ready[a] < ready[b]; });
+  // The small unit is reduced over tp first; it stands last and alone, so that no layer waits for
+  // it.
+  const auto small = [&](std::size_t unit) { return state_.units[unit].name == "small"; };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(small(a), ready[a]) < std::pair(small(b), ready[b]);
+  });
   const double full = options_.bucket_mib * 1024 * 1024;
   std::vector<std::vector<std::size_t>> result;
   double bytes = 0;
   for (const std::size_t unit : order) {
-    // The small unit is reduced over tp first and stays alone, so that nothing waits for it.
-    const bool small = state_.units[unit].name == "small";
-    if (result.empty() || bytes >= full || small) {
+    if (result.empty() || bytes >= full || small(unit)) {
       result.emplace_back();
       bytes = 0;
     }
     result.back().push_back(unit);
-    bytes += small ? full : static_cast<double>(state_.units[unit].elements) * 4;
+    bytes += static_cast<double>(state_.units[unit].elements) * 4;
   }
   return result;
 }
@@ -91,7 +93,7 @@ void Lowering::insert_gradient_reductions() {
   update_order_ = buckets(ready);
   std::vector<std::pair<std::size_t, Instruction>> insertions;  // after which instruction
   for (const std::vector<std::size_t>& bucket : update_order_) {
-    std::size_t after = 0;
+    std::size_t after = insertions.empty() ? 0 : insertions.back().first;
     for (const std::size_t unit : bucket) {
       after = std::max(after, ready[unit]);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -175,6 +176,23 @@ std::vector<Piece> Session::owned_gradients() const {
     }
   }
   return pieces;
+}
+
+int Session::first_non_finite() const {
+  int first = -1;
+  for (const OwnedPiece& owned : owned_pieces(state_)) {
+    if (owned.unit->gradients < 0) {
+      continue;
+    }
+    const float* values = floats(owned.unit->gradients, owned.in_unit);
+    const bool finite = std::all_of(values, values + owned.elements.size(),
+                                    [](float value) { return std::isfinite(value); });
+    const auto place = static_cast<int>(owned.member->order);
+    if (!finite && (first < 0 || place < first)) {
+      first = place;
+    }
+  }
+  return first;
 }
 
 std::vector<Piece> Session::held_weights() const {

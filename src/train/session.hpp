@@ -59,16 +59,18 @@ class Session {
   [[nodiscard]] std::vector<Piece> owned_state() const;
   /// The same of the gradients of the last step, reduced and before clipping (state "gradient").
   [[nodiscard]] std::vector<Piece> owned_gradients() const;
+  /// Place (in Graph::parameters()) of the first weight whose gradient on this rank is not finite;
+  /// -1: none.
+  [[nodiscard]] int first_non_finite() const;
   /// What this rank holds of the weights, as they are multiplied (not the masters), owned or not:
   /// for checks of replicas.
   [[nodiscard]] std::vector<Piece> held_weights() const;
 
   // --- steps ---
   /// Writes one row: tokens, labels (-1: masked), positions, documents.
-  using ReadRow = std::function<void(std::int64_t sample, std::span<std::int32_t> tokens,
-                                     std::span<std::int32_t> labels,
-                                     std::span<std::int32_t> positions,
-                                     std::span<std::int32_t> documents)>;
+  using ReadRow = std::function<void(
+      std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> labels,
+      std::span<std::int32_t> positions, std::span<std::int32_t> documents)>;
   /// One training step on a window; reads this rank's rows only. The window must have a valid
   /// token.
   StepResult step(const ReadRow& read, const Window& window, const StepSettings& settings);

@@ -1,0 +1,226 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "lower/compile.hpp"
+#include "program/ledger.hpp"
+#include "simulate/simulate.hpp"
+
+namespace sw {
+namespace {
+
+CompileOptions options_of(int dp, int tp, int zero) {
+  CompileOptions options;
+  options.model.vocabulary = 64;
+  options.model.hidden = 32;
+  options.model.layers = 3;
+  options.model.heads = 4;
+  options.model.kv_heads = 2;
+  options.model.head_dim = 8;
+  options.model.feed_forward = 64;
+  options.model.max_positions = 64;
+  options.parallel.layout.dp = dp;
+  options.parallel.layout.tp = tp;
+  options.parallel.zero = zero;
+  options.parallel.bucket_mib = 0;  // a bucket per unit
+  options.micro_batch = 1;
+  options.accumulation = 2;
+  options.sequence = 8;
+  return options;
+}
+
+/// Bytes of all units of a kind of buffer ("gradients", "weights").
+std::int64_t unit_bytes(const Program& program, const std::string& kind) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers) {
+    bytes += buffer.persistent && buffer.name.ends_with("." + kind) ? buffer.bytes : 0;
+  }
+  return bytes;
+}
+
+std::int64_t sent(const Ledger& ledger, CollectiveKind kind, const char* axis) {
+  const auto found = ledger.find({kind, axis});
+  return found == ledger.end() ? 0 : found->second.sent_bytes;
+}
+
+/// Sent per rank and window with q = (n-1)/n: zero 0 2q·Ug; zero 1 q·Ug and q·U. Count and loss
+/// travel on the same axis: 8 and 4 bytes, reduced.
+TEST(DataParallel, SendsTheBytesOfTheClosedFormPerLevel) {
+  for (const int n : {2, 3, 4}) {
+    for (const int zero : {0, 1}) {
+      const Program program = Compilation(options_of(n, 1, zero)).training(0);
+      const Ledger ledger = planned_ledger(program, Algorithm::Direct);
+      const std::int64_t gradients = unit_bytes(program, "gradients");
+      const std::int64_t share = gradients / n * (n - 1);
+      std::int64_t scalars =
+          0;  // an all-reduce of one element: rank 0 owns it and sends it to the others
+      for (const std::int64_t element : {8, 4}) {
+        scalars += element * (n - 1);
+      }
+      if (zero == 0) {
+        EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, "dp"), 2 * share + scalars);
+        EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "dp"), 0);
+      } else {
+        EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "dp"), share);
+        EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "dp"),
+                  unit_bytes(program, "weights") / n * (n - 1));
+        EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, "dp"), scalars);
+      }
+    }
+  }
+}
+
+/// bfloat16 with float32 masters: 2 (weights) + 4 (gradients) + 12 (master, two moments) bytes per
+/// (padded) parameter; ZeRO-1 divides the last.
+TEST(State, HasTheBytesPerParameterOfItsPrecisionAndLevel) {
+  for (const int zero : {0, 1}) {
+    CompileOptions options = options_of(4, 1, zero);
+    options.precision = DType::BFloat16;
+    const Program program = Compilation(options).training(2);
+    const std::int64_t elements = unit_bytes(program, "gradients") / 4;
+    const MemoryAccount memory = memory_account(program);
+    EXPECT_EQ(memory.parameters, 2 * elements);
+    EXPECT_EQ(memory.gradients, 4 * elements);
+    EXPECT_EQ(memory.optimizer, 12 * elements / (zero == 1 ? 4 : 1));
+  }
+}
+
+TEST(Overlap, GradientsAreReducedOnTheirOwnStreamWhileTheBackwardGoesOn) {
+  const Program program = Compilation(options_of(2, 1, 1)).training(0);
+  std::size_t first_reduction = 0;
+  std::size_t last_backward = 0;
+  int reductions = 0;
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const auto* work = std::get_if<CollectiveWork>(&instruction.work);
+    if (work != nullptr && work->kind == CollectiveKind::ReduceScatter) {
+      EXPECT_EQ(program.streams[static_cast<std::size_t>(instruction.stream)], "communication");
+      EXPECT_FALSE(instruction.after.empty());
+      first_reduction = reductions++ == 0 ? i : first_reduction;
+    }
+    last_backward = instruction.phase == Phase::Backward ? i : last_backward;
+  }
+  EXPECT_LT(first_reduction, last_backward);
+  EXPECT_EQ(reductions, 3 + 2 + 1);  // a layer each, embedding and head, the small unit
+}
+
+TEST(Buckets, HoldUnitsUntilTheyAreFull) {
+  CompileOptions options = options_of(2, 1, 1);
+  options.parallel.bucket_mib = 1000;
+  const Ledger ledger = planned_ledger(Compilation(options).training(0), Algorithm::Direct);
+  EXPECT_EQ(ledger.at({CollectiveKind::ReduceScatter, "dp"}).calls,
+            2);  // everything, and the small unit
+  EXPECT_EQ(ledger.at({CollectiveKind::AllGather, "dp"}).calls, 2);
+}
+
+TEST(Accumulation, WritesAGradientOnceAndAddsTheRest) {
+  const Program program = Compilation(options_of(1, 1, 0)).training(0);
+  std::map<std::pair<BufferId, std::int64_t>, std::vector<bool>> writes;
+  for (const Instruction& instruction : program.instructions) {
+    const auto* kernel = std::get_if<KernelWork>(&instruction.work);
+    for (std::size_t i = 0; kernel != nullptr && i < instruction.outputs.size(); ++i) {
+      const Operand& output = instruction.outputs[i];
+      if (program.buffers[static_cast<std::size_t>(output.buffer)].category ==
+          Category::Gradients) {
+        writes[{output.buffer, output.offset}].push_back(kernel->accumulate[i]);
+      }
+    }
+  }
+  EXPECT_GE(writes.size(),
+            29U);  // 3 layers of 9 weights, embedding, head, norm: each its own place
+  for (const auto& [place, adds] : writes) {
+    EXPECT_EQ(adds, (std::vector<bool>{false, true}));
+  }
+}
+
+/// Every element of every parameter has one owner.
+TEST(Ownership, SumsToTheParameterCount) {
+  for (const int dp : {1, 3}) {
+    for (const int tp : {1, 2, 4}) {
+      const Compilation compilation(options_of(dp, tp, 1));
+      std::int64_t owned = 0;
+      for (int rank = 0; rank < compilation.world(); ++rank) {
+        const StatePlan state = compilation.state(rank);
+        for (const OwnedPiece& piece : owned_pieces(state)) {
+          owned += piece.elements.size();
+        }
+      }
+      EXPECT_EQ(owned, parameter_count(compilation.options().model)) << dp << " x " << tp;
+    }
+  }
+}
+
+/// Flops of all ranks over those of one rank: 1, but for what tensor parallelism repeats (norms,
+/// rope of replicated KV heads, embedding lookups).
+TEST(Flops, OfAllRanksAreTheLogicalOnesForEveryProduct) {
+  const auto products = [](const CompileOptions& options) {
+    const Compilation compilation(options);
+    double flops = 0;
+    for (int rank = 0; rank < compilation.world(); ++rank) {
+      for (const Instruction& instruction : compilation.training(rank).instructions) {
+        const auto* kernel = std::get_if<KernelWork>(&instruction.work);
+        flops += kernel != nullptr && kernel->op == "einsum" ? instruction.flops : 0;
+      }
+    }
+    return flops;
+  };
+  CompileOptions one = options_of(1, 1, 0);
+  one.micro_batch = 2;
+  EXPECT_DOUBLE_EQ(products(options_of(2, 2, 0)), products(one));
+}
+
+TEST(Programs, OfAllRanksFitTogetherAndGoThroughText) {
+  for (const bool sequence_parallel : {false, true}) {
+    CompileOptions options = options_of(2, 2, 1);
+    options.parallel.sequence_parallel = sequence_parallel;
+    const Compilation compilation(options);
+    std::vector<Program> programs;
+    for (int rank = 0; rank < compilation.world(); ++rank) {
+      programs.push_back(compilation.training(rank));
+      EXPECT_EQ(program_from_text(to_text(programs.back())), programs.back());
+    }
+    verify(programs);
+    const Simulation simulation = simulate(programs, Algorithm::Direct, {});
+    for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+      const Ledger planned = planned_ledger(programs[rank], Algorithm::Direct);
+      ASSERT_EQ(planned.size(), simulation.ledgers[rank].size());
+      for (const auto& [key, entry] : planned) {
+        EXPECT_EQ(entry.calls, simulation.ledgers[rank].at(key).calls);
+        EXPECT_EQ(entry.sent_bytes, simulation.ledgers[rank].at(key).sent_bytes);
+      }
+    }
+  }
+}
+
+TEST(Programs, OfEvaluationShareTheStateOfTraining) {
+  const Compilation compilation(options_of(2, 2, 1));
+  const Program training = compilation.training(1);
+  const Program evaluation = compilation.evaluation(1);
+  for (std::size_t i = 0; i < training.buffers.size() && training.buffers[i].persistent; ++i) {
+    EXPECT_EQ(training.buffers[i], evaluation.buffers[i]);
+  }
+}
+
+TEST(Freezing, LeavesAWeightWithoutGradientOrState) {
+  CompileOptions options = options_of(2, 1, 0);
+  const std::int64_t before = unit_bytes(Compilation(options).training(0), "gradients");
+  options.freeze = {"*embed_tokens*"};
+  const Program program = Compilation(options).training(0);
+  EXPECT_EQ(unit_bytes(program, "gradients"), before - 64 * 32 * 4);
+  options.freeze = {"no_such_weight"};
+  EXPECT_THROW(Compilation{options}, ConfigError);
+  options.freeze = {"*"};
+  EXPECT_THROW(Compilation{options}, ConfigError);
+}
+
+TEST(Patterns, MatchAsAShellDoes) {
+  EXPECT_TRUE(matches("*norm*", "model.norm.weight"));
+  EXPECT_TRUE(matches("layers.?.w", "layers.3.w"));
+  EXPECT_FALSE(matches("layers.?.w", "layers.13.w"));
+  EXPECT_FALSE(matches("norm", "model.norm"));
+  EXPECT_TRUE(matches("*", ""));
+}
+
+}  // namespace
+}  // namespace sw
