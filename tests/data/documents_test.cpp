@@ -115,7 +115,7 @@ TEST(Jsonl, BlankLinesCrLfByteOrderMarkAndAMissingLastNewlineChangeNothing) {
 TEST(Jsonl, EmptyDocumentsAreLeftOutAndCountedWhereverTheyStand) {
   const std::string empty = "{\"text\": \"\"}\n";
   const std::string blank = "{\"text\": \" \\n\\t\"}\n";
-  const std::string nothing = "{\"prompt\": \"\", \"completion\": \" \"}\n";
+  const std::string nothing = "{\"prompt\": \"\\n\", \"completion\": \" \"}\n";
   const std::string one = "{\"text\": \"one\"}\n";
   const std::string two = "{\"text\": \"two\"}\n";
   const Found found = read_content("a.jsonl", empty + one + blank + "\n" + nothing + two + empty);
