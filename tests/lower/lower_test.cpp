@@ -88,6 +88,7 @@ TEST(State, HasTheBytesPerParameterOfItsPrecisionAndLevel) {
 
 TEST(Overlap, GradientsAreReducedOnTheirOwnStreamWhileTheBackwardGoesOn) {
   const Program program = Compilation(options_of(2, 1, 1)).training(0);
+  const Order order(program);
   std::size_t first_reduction = 0;
   std::size_t last_backward = 0;
   int reductions = 0;
@@ -96,7 +97,14 @@ TEST(Overlap, GradientsAreReducedOnTheirOwnStreamWhileTheBackwardGoesOn) {
     const auto* work = std::get_if<CollectiveWork>(&instruction.work);
     if (work != nullptr && work->kind == CollectiveKind::ReduceScatter) {
       EXPECT_EQ(program.streams[static_cast<std::size_t>(instruction.stream)], "communication");
-      EXPECT_FALSE(instruction.after.empty());
+      for (std::size_t writer = 0; writer < i; ++writer) {
+        for (const Operand& output : program.instructions[writer].outputs) {
+          if (output.buffer == instruction.inputs.front().buffer) {
+            EXPECT_TRUE(
+                order.before(static_cast<InstructionId>(writer), static_cast<InstructionId>(i)));
+          }
+        }
+      }
       first_reduction = reductions++ == 0 ? i : first_reduction;
     }
     last_backward = instruction.phase == Phase::Backward ? i : last_backward;
