@@ -4,6 +4,12 @@ target_compile_options(sw_options INTERFACE -Wall -Wextra -Wconversion -Wshadow
 target_include_directories(sw_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(sw_options INTERFACE Threads::Threads fmt::fmt)
 
+# A full build is mostly the compiler's optimizer: only floors whose loops touch every byte get all
+# of it, and tests little.
+set(SW_HOT_FLOORS base device kernels comm runtime)
+set(SW_HOT_FLAGS "" CACHE STRING "Compiler flags of the floors that do the arithmetic")
+set(SW_TEST_FLAGS "" CACHE STRING "Compiler flags of the tests")
+
 # sw_floor(NAME SOURCES a.cpp ... FLOORS base ... LIBRARIES xxhash ...)
 # One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private.
 function(sw_floor name)
@@ -11,6 +17,9 @@ function(sw_floor name)
   add_library(sw_${name} STATIC ${ARG_SOURCES})
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(sw_${name} PUBLIC sw_options ${ARG_FLOORS} PRIVATE ${ARG_LIBRARIES})
+  if(name IN_LIST SW_HOT_FLOORS)
+    target_compile_options(sw_${name} PRIVATE ${SW_HOT_FLAGS})
+  endif()
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.hpp)
   target_sources(sw_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
                                    FILES ${headers})
@@ -29,6 +38,7 @@ function(sw_test name)
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(${name}_test PRIVATE sw_options ${ARG_FLOORS} ${ARG_LIBRARIES}
                                              GTest::gmock GTest::gtest_main)
+  target_compile_options(${name}_test PRIVATE ${SW_TEST_FLAGS})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name}_test PRIVATE SW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
