@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""data_order_test.py PROGRAM: which samples a run sees (cases C008, C010, C012, C015, C017, C018)."""
+"""data_order_test.py PROGRAM: which samples a run sees (cases C008 C010 C012 C015 C017 C018)."""
 
 import json
 
