@@ -8,6 +8,7 @@
 #include "base/random.hpp"
 #include "checkpoint/reader.hpp"
 #include "train/account.hpp"
+#include "train/session.hpp"
 #include "train/trainer.hpp"
 
 namespace sw {
@@ -64,7 +65,7 @@ bool holds_a_run(const std::filesystem::path& folder) {
 }
 
 /// Where to go on, if anywhere; names what was passed over. Returns the samples consumed so far.
-std::int64_t find_start(TrainingPlan& plan) {
+std::int64_t find_start(TrainingPlan& plan, const Compilation& compilation) {
   const auto newest = find_newest(RunFolder{plan.run_folder}.checkpoints(), note);
   if (!newest.has_value()) {
     fmt::print(stderr, "shardwright: {} holds no checkpoint that verifies: starting from step 0\n",
@@ -81,6 +82,11 @@ std::int64_t find_start(TrainingPlan& plan) {
         fmt::format("train.seed = {} but {} was trained with {}: the order of samples would "
                     "change; give the same seed",
                     plan.options.train.seed, plan.checkpoint, reader.state().seed));
+  }
+  try {
+    reader.require(checkpoint_tensors(compilation));
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());  // no rank has started
   }
   return reader.state().consumed_samples;
 }
@@ -131,7 +137,7 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
   }
   note_left_out("data.train", corpus.counts());
   note_frozen(compilation);
-  const std::int64_t consumed = resume ? find_start(plan) : 0;
+  const std::int64_t consumed = resume ? find_start(plan, compilation) : 0;
   if (options.train.epochs > 0) {
     plan.options.train.steps =
         plan.first_step + sampler.windows_left(consumed, options.train.epochs);

@@ -109,7 +109,7 @@ void Session::for_each_member(
   }
 }
 
-std::vector<std::pair<const char*, BufferId>> Session::moments(const Unit& unit) const {
+std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) {
   static constexpr const char* kNames[] = {"momentum", "variance"};
   std::vector<std::pair<const char*, BufferId>> result;
   for (std::size_t i = 0; i < unit.moments.size(); ++i) {

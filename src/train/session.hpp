@@ -98,7 +98,6 @@ class Session {
   void set_weights(const Unit& unit, const UnitMember& member, const std::vector<float>& values);
   void for_each_member(const std::function<void(const Unit&, const UnitMember&)>& visit) const;
   [[nodiscard]] const Value& parameter(const UnitMember& member) const;
-  [[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) const;
   void write_batch(const Program& program, std::size_t micro_batch, const ReadRow& read,
                    std::span<const std::int64_t> samples, std::int64_t& valid) const;
   [[nodiscard]] StepResult run(Executor& executor, const Program& program);
@@ -117,6 +116,12 @@ class Session {
   double seen_seconds_ = 0;  ///< of all collectives, up to the last step
   double seen_wait_ = 0;
 };
+
+/// The optimizer state of a unit, by the names that checkpoints use.
+[[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit);
+
+/// What a checkpoint of this run holds, on whatever ranks; CheckpointReader::require takes it.
+[[nodiscard]] std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation);
 
 /// Threads that a rank's team has: what the run file says, or the cores shared by the local ranks,
 /// at least 1.

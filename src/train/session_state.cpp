@@ -8,6 +8,7 @@
 #include "train/session.hpp"
 
 namespace sw {
+
 void Session::initialize(std::uint64_t seed) {
   std::map<std::string, ParameterSpec> specs;
   for (ParameterSpec& spec : parameter_specs(compilation_.options().model)) {
@@ -34,17 +35,24 @@ void Session::load_model_folder(const std::filesystem::path& path) {
   });
 }
 
-void Session::load_checkpoint(const CheckpointReader& reader) {
-  std::vector<StateTensor> expected;
-  for_each_member([&](const Unit& unit, const UnitMember& member) {
-    const Value& value = parameter(member);
-    expected.push_back({value.name, "weight",
-                        unit.frozen ? state_.options.precision : DType::Float32, value.shape});
-    for (const auto& [name, buffer] : moments(unit)) {
-      expected.push_back({value.name, name, DType::Float32, value.shape});
+std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation) {
+  const StatePlan state = compilation.state(0);
+  std::vector<StateTensor> tensors;
+  for (const Unit& unit : state.units) {
+    for (const UnitMember& member : unit.members) {
+      const Value& value = compilation.model().graph.value(member.parameter);
+      tensors.push_back({value.name, "weight",
+                         unit.frozen ? state.options.precision : DType::Float32, value.shape});
+      for (const auto& [name, buffer] : moments(unit)) {
+        tensors.push_back({value.name, name, DType::Float32, value.shape});
+      }
     }
-  });
-  reader.require(expected);
+  }
+  return tensors;
+}
+
+void Session::load_checkpoint(const CheckpointReader& reader) {
+  reader.require(checkpoint_tensors(compilation_));
   for_each_member([&](const Unit& unit, const UnitMember& member) {
     const Value& value = parameter(member);
     const auto read = [&](const char* state, const Range& elements, DType dtype, std::byte* out) {
