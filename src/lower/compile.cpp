@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "kernels/notes.hpp"
 #include "model/model.hpp"
 
 namespace sw {
@@ -124,8 +125,35 @@ LowerOptions Compilation::lower_options() const {
   return lower;
 }
 
+std::vector<std::string> Compilation::notes() const {
+  std::vector<std::string> notes{kernels::matrix_product_note(options_.precision)};
+  const int tp = options_.parallel.layout.tp;
+  if (options_.model.kv_heads % tp != 0) {
+    notes.push_back(
+        fmt::format("tp = {} does not divide the {} KV heads: key and value weights are whole on "
+                    "every tp rank, their gradients summed over tp",
+                    tp, options_.model.kv_heads));
+  }
+  if (options_.parallel.algorithm == Algorithm::Ring) {
+    notes.push_back(
+        "algorithm = \"ring\" adds in an order that depends on slices: bits may change with "
+        "bucket_mib and zero");
+  }
+  for (const ShardedStep& step : sharded_.steps) {
+    if (step.kind == ShardedStep::Kind::Move && step.move.detour) {
+      notes.push_back(fmt::format(
+          "{} is gathered on its way from {} to {}: an inner axis is in the way",
+          joint_.graph.value(sharded_.copies[static_cast<std::size_t>(step.to)].value).name,
+          to_text(step.move.before), to_text(step.move.after)));
+    }
+  }
+  return notes;
+}
+
 Program Compilation::training(int rank) const {
-  return lower_training(joint_, sharded_, state(rank), rank, lower_options());
+  Program program = lower_training(joint_, sharded_, state(rank), rank, lower_options());
+  program.notes = notes();
+  return program;
 }
 
 Program Compilation::evaluation(int rank) const {

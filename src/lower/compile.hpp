@@ -57,6 +57,8 @@ class Compilation {
 
  private:
   [[nodiscard]] LowerOptions lower_options() const;
+  /// Choices that nobody asked for by name: lines of the plan.
+  [[nodiscard]] std::vector<std::string> notes() const;
 
   CompileOptions options_;
   Mesh mesh_;
