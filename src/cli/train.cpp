@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/json.hpp"
 #include "cli/command.hpp"
 #include "cli/config.hpp"
 #include "cli/machine.hpp"
@@ -103,7 +104,9 @@ int train(const TrainArguments& a, const Environment& environment) {
   plan.peak_flops_per_s = machine.peak_flops_per_s;
   write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
   const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), machine);
-  write_whole_file(real_files(), plan.run_folder / "plan.json", to_json(planned).dump(1) + "\n");
+  Json plan_json = to_json(planned);
+  plan_json["run"] = plan.run_id;  // whose checkpoints --resume goes on from
+  write_whole_file(real_files(), plan.run_folder / "plan.json", plan_json.dump(1) + "\n");
   const LaunchResult result = start(plan);
   if (result.status != kDone && result.status != kStopped) {
     fmt::print(stderr, "shardwright: {}\n", result.message);

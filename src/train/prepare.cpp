@@ -5,7 +5,9 @@
 #include <chrono>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/random.hpp"
+#include "checkpoint/model_weights.hpp"
 #include "checkpoint/reader.hpp"
 #include "train/account.hpp"
 #include "train/session.hpp"
@@ -64,9 +66,30 @@ bool holds_a_run(const std::filesystem::path& folder) {
          std::filesystem::exists(folder / "checkpoints");
 }
 
+/// The run that a folder holds, when its plan.json says: only its checkpoints are gone on from.
+std::optional<std::string> run_of(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "plan.json";
+  if (!std::filesystem::exists(path)) {
+    return std::nullopt;
+  }
+  constexpr std::int64_t kLimit = std::int64_t{1} << 32;
+  const Json plan = parse_json(read_whole_file(path, kLimit), path.string());
+  return plan.contains("run") ? std::optional(plan.at("run").get<std::string>()) : std::nullopt;
+}
+
+/// A model folder that is not this model's, or damaged, is refused before ranks read it.
+void check_model_folder(const RunOptions& options, const ModelConfig& config) {
+  try {
+    const ModelWeights weights(config, options.model.path, [](const std::string&) {});
+  } catch (const DataError& error) {
+    throw ConfigError(fmt::format("model.path: {}", error.what()));
+  }
+}
+
 /// Where to go on, if anywhere; names what was passed over. Returns the samples consumed so far.
 std::int64_t find_start(TrainingPlan& plan, const Compilation& compilation) {
-  const auto newest = find_newest(RunFolder{plan.run_folder}.checkpoints(), note);
+  const auto newest =
+      find_newest(RunFolder{plan.run_folder}.checkpoints(), note, run_of(plan.run_folder));
   if (!newest.has_value()) {
     fmt::print(stderr, "shardwright: {} holds no checkpoint that verifies: starting from step 0\n",
                plan.run_folder.string());
@@ -142,6 +165,9 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
     plan.options.train.steps =
         plan.first_step + sampler.windows_left(consumed, options.train.epochs);
     plan.options.train.epochs = 0;
+  }
+  if (plan.checkpoint.empty() && !options.model.path.empty()) {
+    check_model_folder(options, compile.model);
   }
   Files& files = real_files();
   files.create_directories(plan.run_folder);
