@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "program/program.hpp"
+#include "tests/program/any_numbers.hpp"
 #include "tests/program/builder.hpp"
 #include "tests/program/random_program.hpp"
 
@@ -165,9 +166,8 @@ bool all_before(const std::vector<std::vector<bool>>& order, const std::vector<s
   return true;
 }
 
-RC_GTEST_PROP(MemoryMap, NeverLetsBuffersThatLiveAtOnceShareBytes,
-              (const std::vector<std::uint32_t>& numbers)) {
-  Program program = test::random_program(Choices(numbers));
+RC_GTEST_PROP(MemoryMap, NeverLetsBuffersThatLiveAtOnceShareBytes, ()) {
+  Program program = test::random_program(Choices(*test::any_numbers()));
   add_data_edges(program);
   map_memory(program);
   const auto order = reachable(program);
@@ -188,9 +188,8 @@ RC_GTEST_PROP(MemoryMap, NeverLetsBuffersThatLiveAtOnceShareBytes,
   verify(program);
 }
 
-RC_GTEST_PROP(DataEdges, OrderWhateverTouchesTheSameBytesAndNothingTwice,
-              (const std::vector<std::uint32_t>& numbers)) {
-  Program program = test::random_program(Choices(numbers));
+RC_GTEST_PROP(DataEdges, OrderWhateverTouchesTheSameBytesAndNothingTwice, ()) {
+  Program program = test::random_program(Choices(*test::any_numbers()));
   add_data_edges(program);
   const auto order = reachable(program);
   const auto touch = [](const Operand& a, const Operand& b) {

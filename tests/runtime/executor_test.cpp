@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "simulate/simulate.hpp"
+#include "tests/program/any_numbers.hpp"
 #include "tests/program/builder.hpp"
 #include "tests/program/exchange.hpp"
 #include "tests/program/random_program.hpp"
@@ -77,9 +78,8 @@ std::vector<std::vector<float>> first_state(const Program& program) {
   return state;
 }
 
-RC_GTEST_PROP(Executor, GivesOnSeveralStreamsWhatTheListGivesOneAfterTheOther,
-              (const std::vector<std::uint32_t>& numbers)) {
-  Program program = test::random_program(Choices(numbers));
+RC_GTEST_PROP(Executor, GivesOnSeveralStreamsWhatTheListGivesOneAfterTheOther, ()) {
+  Program program = test::random_program(Choices(*test::any_numbers()));
   add_data_edges(program);
   map_memory(program);
   LonelyWorld world;
