@@ -17,6 +17,7 @@ KEYS = {
     "optimizer.schedule": "constant",
     "checkpoint.every": 2,
     "checkpoint.keep": 2,
+    "data.log_samples": True,
     "parallel.deadline_s": 10,
 }
 
@@ -105,6 +106,7 @@ class KilledRanks(shardwright.SystemTest):
         self.train("whole", final, dp=2, tp=2, zero=1)
         self.assertEqual(self.digests("run", last + 2), self.digests("whole", last + 2))
         self.assertEqual(self.losses("run"), self.losses("whole"))
+        self.assertEqual(self.samples("run"), self.samples("whole"))
 
     def test_die_with_their_launcher(self):
         process, ranks = self.start_run()

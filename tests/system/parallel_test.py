@@ -41,6 +41,22 @@ class Replicas(ParallelTest):
         self.assert_trains_as_on_one_rank({"train.steps": 2}, tp=2)
 
 
+class Validation(ParallelTest):
+    def test_sees_each_token_once_on_any_ranks(self):
+        keys = {**self.keys, "data.validation": ["held.txt"], "data.validation_every": 2}
+        (self.folder / "held.txt").write_text("a fox that nobody trained on", encoding="utf-8")
+        results = []
+        for number, sizes in enumerate([{}, {"dp": 3}, {"dp": 2, "tp": 2}]):
+            batch = {"train.global_batch": 12, "train.micro_batch": 1}
+            self.train(f"run{number}", {**keys, **batch}, **sizes)
+            first, second = self.metrics(f"run{number}")
+            self.assertNotIn("validation_loss", first)
+            # 28 bytes and an end marker: every token but the first is a label.
+            self.assertEqual(second["validation_tokens"], 28)
+            results.append(second["validation_loss"])
+        self.assert_close_losses(results[1:], [results[0]] * 2, 1e-5)
+
+
 class FrozenWeights(ParallelTest):
     def test_are_named_and_stay_and_change_no_other_result(self):
         freeze = {"train.freeze": ["*embed_tokens*"], "checkpoint.every": 1}
