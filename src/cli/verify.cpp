@@ -21,6 +21,20 @@ struct VerifyArguments {
   std::vector<std::string> sets;
 };
 
+/// Both sides see the layout's samples, so the reference cannot have others; --resume has no
+/// reference at all.
+void check_reference(const VerifyArguments& a) {
+  if (a.resume && !a.against.empty()) {
+    throw ConfigError("--resume compares the layout with itself; remove --against or --resume");
+  }
+  for (const std::string& set : a.against) {
+    if (set.starts_with("data.")) {
+      throw ConfigError(fmt::format(
+          "--against {}: both sides are compared on the same samples; use --set {}", set, set));
+    }
+  }
+}
+
 /// The options of the reference: what --against says on top of the run file, else one rank.
 RunOptions reference_options(const VerifyArguments& a, const RunOptions& options) {
   std::vector<std::string> sets = a.sets;
@@ -86,6 +100,7 @@ int verify(const VerifyArguments& a, const Environment& environment) {
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets);
   refuse_unsupported(options, a.run_file);
+  check_reference(a);
   VerifyRequest request;
   request.layout = options;
   request.reference = a.resume ? options : reference_options(a, options);

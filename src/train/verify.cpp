@@ -19,16 +19,19 @@ Corpus load_corpus(const VerifyRequest& request, std::int64_t vocabulary) {
   return Corpus::load(request.layout.data, source);
 }
 
-/// The windows of the run's first steps that have a valid token, and their settings.
+/// The run's first steps whose windows have a valid token.
 struct Job {
   std::vector<Window> windows;
-  std::vector<StepSettings> settings;
+  std::vector<std::int64_t> steps;
 };
 
-Job first_steps(const VerifyRequest& request, const Corpus& corpus, std::int64_t steps) {
-  const RunOptions& options = request.layout;
-  const Sampler sampler(corpus.samples(), options.train.global_batch, options.train.seed,
-                        options.data.last_window);
+Sampler sampler_of(const RunOptions& options, const Corpus& corpus) {
+  return {corpus.samples(), options.train.global_batch, options.train.seed,
+          options.data.last_window};
+}
+
+Job first_steps(const RunOptions& options, const Corpus& corpus, std::int64_t steps) {
+  const Sampler sampler = sampler_of(options, corpus);
   Job job;
   std::int64_t position = 0;
   const std::int64_t most = 1000 + steps;
@@ -39,22 +42,31 @@ Job first_steps(const VerifyRequest& request, const Corpus& corpus, std::int64_t
     for (const std::int64_t sample : window.samples) {
       valid += corpus.valid_tokens(sample);
     }
-    if (valid == 0) {
-      continue;
+    if (valid > 0) {
+      job.windows.push_back(std::move(window));
+      job.steps.push_back(s);
     }
-    const auto done = static_cast<std::int64_t>(job.windows.size());
-    const std::int64_t total = options.train.steps > 0
-                                   ? options.train.steps
-                                   : sampler.windows_left(0, options.train.epochs);
-    job.settings.push_back({learning_rate(options.optimizer, total, done),
-                            options.optimizer.gradient_clip, done + 1, options.train.seed, s});
-    job.windows.push_back(std::move(window));
   }
   if (job.windows.empty()) {
     throw ConfigError(
         "data.train: the first 1,000 windows have no valid token, so there is nothing to compare");
   }
   return job;
+}
+
+/// What one side's optimizer does in the steps of a job.
+std::vector<StepSettings> settings_of(const RunOptions& options, const Corpus& corpus,
+                                      const Job& job) {
+  const std::int64_t total =
+      options.train.steps > 0 ? options.train.steps
+                              : sampler_of(options, corpus).windows_left(0, options.train.epochs);
+  std::vector<StepSettings> settings;
+  for (const std::int64_t step : job.steps) {
+    const auto done = static_cast<std::int64_t>(settings.size());
+    settings.push_back({learning_rate(options.optimizer, total, done),
+                        options.optimizer.gradient_clip, done + 1, options.train.seed, step});
+  }
+  return settings;
 }
 
 std::function<void(Session&)> fresh_start(const RunOptions& options) {
@@ -114,28 +126,30 @@ Comparison verify_layout(const VerifyRequest& request) {
   const Compilation layout(compile_options(request.layout));
   const Compilation reference(compile_options(request.reference));
   const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
-  const Job job = first_steps(request, corpus, request.steps);
-  const SideRecord a =
-      run_side(layout, corpus, job.windows, job.settings, fresh_start(request.layout));
+  const Job job = first_steps(request.layout, corpus, request.steps);
+  const std::vector<StepSettings> settings = settings_of(request.layout, corpus, job);
+  const SideRecord a = run_side(layout, corpus, job.windows, settings, fresh_start(request.layout));
   const SideRecord b =
-      run_side(reference, corpus, job.windows, job.settings, fresh_start(request.reference));
+      run_side(reference, corpus, job.windows, settings_of(request.reference, corpus, job),
+               fresh_start(request.reference));
   refuse_wrong_account(a, "layout");
   refuse_wrong_account(b, "reference");
   if (!request.dump.empty()) {
     dump(request.dump, "layout", layout, a);
     dump(request.dump, "reference", reference, b);
   }
-  return compare(a, b, request.layout.optimizer, job.settings,
+  return compare(a, b, request.layout.optimizer, settings,
                  verify_bound(request.layout.train.precision));
 }
 
 Comparison verify_resume(const VerifyRequest& request) {
   const Compilation layout(compile_options(request.layout));
   const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
-  const Job job = first_steps(request, corpus, request.steps + 1);
+  const Job job = first_steps(request.layout, corpus, request.steps + 1);
+  const std::vector<StepSettings> settings = settings_of(request.layout, corpus, job);
   const auto split_at = job.windows.end() - 1;
   const SideRecord straight =
-      run_side(layout, corpus, job.windows, job.settings, fresh_start(request.layout));
+      run_side(layout, corpus, job.windows, settings, fresh_start(request.layout));
   const TemporaryFolder folder;
   const auto save = [&](Session& session, World& world) {
     WriterOptions options;
@@ -152,17 +166,21 @@ Comparison verify_resume(const VerifyRequest& request) {
     writer.wait();
   };
   const std::vector<Window> before(job.windows.begin(), split_at);
-  const std::vector<StepSettings> settings_before(job.settings.begin(), job.settings.end() - 1);
+  const std::vector<StepSettings> settings_before(settings.begin(), settings.end() - 1);
   (void)run_side(layout, corpus, before, settings_before, fresh_start(request.layout), save);
   const auto checkpoint = find_newest(folder.path, [](const std::string&) {});
   SW_CHECK(checkpoint.has_value(), "the checkpoint that was just written is not there");
   const auto load = [&](Session& session) {
     session.load_checkpoint(CheckpointReader(*checkpoint));
   };
-  const std::vector<StepSettings> last_settings{job.settings.back()};
+  const std::vector<StepSettings> last_settings{settings.back()};
   const SideRecord resumed = run_side(layout, corpus, {job.windows.back()}, last_settings, load);
   SideRecord last = straight;
   last.steps = {straight.steps.back()};
+  if (!request.dump.empty()) {
+    dump(request.dump, "layout", layout, resumed);
+    dump(request.dump, "reference", layout, last);
+  }
   Comparison result = compare(resumed, last, request.layout.optimizer, last_settings,
                               verify_bound(request.layout.train.precision));
   result.equal = result.equal && result.bit_identical;
