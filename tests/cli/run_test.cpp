@@ -1,7 +1,9 @@
 // The commands as a user runs them, on a small model and a small text.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -24,7 +26,7 @@ class Run : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::path(testing::TempDir()) / (std::string("sw-") + info->name());
+    folder_ = fs::path(testing::TempDir()) / fmt::format("sw-{}-{}", ::getpid(), info->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     std::ofstream text(folder_ / "text.txt");
