@@ -27,7 +27,7 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc{} || end != name.data() + name.size() ||
+  if (error != std::errc{} || end != name.data() + name.size() || step < 0 ||
       checkpoint_name(step).substr(kPrefix.size()) != name) {
     return std::nullopt;
   }
@@ -118,8 +118,9 @@ FolderContent list_folder(const fs::path& folder) {
 
 void clear_leftovers(Files& files, const fs::path& folder, std::string_view session) {
   const FolderContent content = list_folder(folder);
+  const std::string ours = fmt::format(".{}-", session);
   for (const fs::path& leftover : content.leftovers) {
-    if (leftover.filename().string().find(session) == std::string::npos) {
+    if (leftover.filename().string().find(ours) == std::string::npos) {
       files.remove_all(leftover);
     }
   }

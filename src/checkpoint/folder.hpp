@@ -34,7 +34,7 @@ struct FolderContent {
 /// The run that a checkpoint belongs to; nothing when its manifest cannot be read.
 [[nodiscard]] std::optional<std::string> owner_of(const std::filesystem::path& checkpoint);
 
-/// Removes leftovers, except those whose name holds `session`, and gives a "replaced" checkpoint
+/// Removes leftovers, except what `session` itself is writing, and gives a "replaced" checkpoint
 /// its name back where nothing took its place.
 void clear_leftovers(Files& files, const std::filesystem::path& folder, std::string_view session);
 

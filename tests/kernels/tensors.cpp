@@ -129,10 +129,11 @@ std::vector<double> OwnedCall::output(std::size_t index) const {
 }
 
 void OwnedCall::run_cpu(int threads) {
-  // Guard bytes behind the scratch: a kernel that takes more than it said is found.
+  // Scratch of NaN, with a guard behind: a kernel that reads what it did not write, or takes more
+  // than it said, is found.
   constexpr std::int64_t kGuard = 256;
   const std::int64_t bytes = scratch_bytes(call, threads);
-  std::vector<std::byte> scratch(static_cast<std::size_t>(bytes + kGuard + 64), std::byte{0xa5});
+  std::vector<std::byte> scratch(static_cast<std::size_t>(bytes + kGuard + 64), std::byte{0xff});
   void* aligned = scratch.data();
   std::size_t space = scratch.size();
   std::align(64, static_cast<std::size_t>(bytes), aligned, space);
@@ -140,7 +141,7 @@ void OwnedCall::run_cpu(int threads) {
   prepare(call, static_cast<std::byte*>(aligned), threads)(team);
   const auto* end = static_cast<std::byte*>(aligned) + bytes;
   for (std::int64_t i = 0; i < kGuard; ++i) {
-    SW_CHECK(end[i] == std::byte{0xa5}, "{} wrote beyond its {} bytes of scratch", call.op, bytes);
+    SW_CHECK(end[i] == std::byte{0xff}, "{} wrote beyond its {} bytes of scratch", call.op, bytes);
   }
 }
 
