@@ -23,13 +23,13 @@ Prepared prepare_turn(const KernelCall& call, const View& x, const View& positio
   const std::int64_t rows = x.shape[0] * x.shape[1];
   const std::int64_t padded = round_up(size, 16);
   // Per thread: cosines and sines together, a head read, a head written.
-  float* space = scratch.take<float>(threads * 3 * padded);
+  float* space = scratch.take<float>(3 * padded * threads);
   const auto frequencies = rope_frequencies(std::get<RopeParameters>(call.parameters), size);
   return [=](Team& team) {
     const std::int32_t* position = integers(positions);
     const std::int64_t tile_rows = rows_per_tile(heads * size);
     for_tiles(team, tiles_of(rows, tile_rows), [&](std::int64_t tile, int thread) {
-      float* cosine = space + thread * 3 * padded;
+      float* cosine = space + 3 * padded * thread;
       float* sine = cosine + half;
       float* in = cosine + padded;
       float* out = in + padded;
