@@ -189,7 +189,9 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     wait();
   } catch (const std::exception& error) {
-    warn(error.what());
+    if (!options_.aborted()) {  // else the run has said why it ended
+      warn(error.what());
+    }
   }
 }
 
