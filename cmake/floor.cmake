@@ -44,5 +44,6 @@ function(sw_test name)
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
   include(GoogleTest)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST
+                       DISCOVERY_TIMEOUT 120
                        PROPERTIES TIMEOUT ${timeout})
 endfunction()

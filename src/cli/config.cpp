@@ -318,4 +318,14 @@ RunOptions read_run_file(const std::string& path, std::span<const std::string> s
   return options;
 }
 
+std::string with_file(const std::string& file, const std::string& message) {
+  for (const std::string_view section :
+       {"model.", "data.", "train.", "optimizer.", "parallel.", "checkpoint."}) {
+    if (message.starts_with(section)) {
+      return fmt::format("{}: {}", file, message);
+    }
+  }
+  return message;
+}
+
 }  // namespace sw

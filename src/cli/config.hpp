@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.hpp"
 #include "train/run_options.hpp"
 
 /// Run files: TOML to RunOptions and back. Everything here is strict and throws ConfigError naming
@@ -25,6 +26,20 @@ namespace sw {
 /// Refuses by name what this version does not do: "parallel.pp = 2: pipeline parallelism is not in
 /// this version". `file` is for the message.
 void refuse_unsupported(const RunOptions& options, const std::string& file);
+
+/// "run.toml: parallel.tp = 6 does not divide …": a message that begins with a key, with the file
+/// before it.
+[[nodiscard]] std::string with_file(const std::string& file, const std::string& message);
+
+/// Runs `body`; what it refuses about a key names the file too.
+template <typename Body>
+auto naming_file(const std::string& file, const Body& body) {
+  try {
+    return body();
+  } catch (const ConfigError& error) {
+    throw ConfigError(with_file(file, error.what()));
+  }
+}
 
 /// A run file that reads back as the same options.
 [[nodiscard]] std::string to_toml(const RunOptions& options);

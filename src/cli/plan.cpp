@@ -29,7 +29,8 @@ int plan(const PlanArguments& a) {
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.world));
   refuse_unsupported(options, a.run_file);
   const Machine machine = a.cluster.empty() ? default_machine() : read_machine(a.cluster);
-  const RunPlan result = make_plan(Compilation(compile_options(options)), machine);
+  const RunPlan result = naming_file(
+      a.run_file, [&] { return make_plan(Compilation(compile_options(options)), machine); });
   if (a.json) {
     print_json(to_json(result));
   } else {

@@ -81,7 +81,8 @@ void refuse_too_many(const Layout& layout, const Environment& environment) {
 TrainingPlan prepare(const TrainArguments& a, const RunOptions& options) {
   const std::filesystem::path base = std::filesystem::absolute(a.run_file).parent_path();
   try {
-    return prepare_training(options, run_folder_of(a), a.resume, base);
+    return naming_file(a.run_file,
+                       [&] { return prepare_training(options, run_folder_of(a), a.resume, base); });
   } catch (const DataError& error) {
     throw ConfigError(error.what());  // found before ranks started
   }

@@ -37,8 +37,6 @@ const Missing kMissing[] = {
      [](const RunOptions& o) { return o.parallel.reduce_gradients != kDefault.reduce_gradients; }},
     {"parallel.prefetch", "ZeRO level 3, which alone gathers ahead,",
      [](const RunOptions& o) { return o.parallel.prefetch != kDefault.prefetch; }},
-    {"parallel.keep_gathered", "keeping gathered copies",
-     [](const RunOptions& o) { return o.parallel.keep_gathered; }},
     {"parallel.context", "context parallelism",
      [](const RunOptions& o) { return o.parallel.context != kDefault.context; }},
     {"parallel.gather_before_dispatch", "expert parallelism",
@@ -61,6 +59,8 @@ const Missing kMissing[] = {
      }},
     {"train.precision", "float16",
      [](const RunOptions& o) { return o.train.precision == DType::Float16; }},
+    {"train.gradient_precision", "accumulating and sending gradients in another type than float32",
+     [](const RunOptions& o) { return o.train.gradient_precision != DType::Float32; }},
 };
 
 }  // namespace

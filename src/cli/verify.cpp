@@ -107,7 +107,8 @@ int verify(const VerifyArguments& a, const Environment& environment) {
   request.base = std::filesystem::absolute(a.run_file).parent_path();
   request.steps = a.steps;
   request.dump = a.dump;
-  const Comparison result = a.resume ? verify_resume(request) : verify_layout(request);
+  const Comparison result = naming_file(
+      a.run_file, [&] { return a.resume ? verify_resume(request) : verify_layout(request); });
   if (a.json) {
     print_json(to_json(result, a.steps));
   } else {

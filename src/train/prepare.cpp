@@ -86,8 +86,19 @@ void check_model_folder(const RunOptions& options, const ModelConfig& config) {
   }
 }
 
+/// Other data means another order of samples: said, not refused, since going on with other data is
+/// a thing people do.
+void note_other_data(const CheckpointReader& reader, const Corpus& corpus) {
+  const Json& extra = reader.state().extra;
+  if (extra.contains(kDataFingerprintKey) &&
+      extra.at(kDataFingerprintKey) != Json(corpus.fingerprint())) {
+    note(fmt::format("data.train is not what {} was trained on: positions count in the new data",
+                     reader.path().string()));
+  }
+}
+
 /// Where to go on, if anywhere; names what was passed over. Returns the samples consumed so far.
-std::int64_t find_start(TrainingPlan& plan, const Compilation& compilation) {
+std::int64_t find_start(TrainingPlan& plan, const Compilation& compilation, const Corpus& corpus) {
   const auto newest =
       find_newest(RunFolder{plan.run_folder}.checkpoints(), note, run_of(plan.run_folder));
   if (!newest.has_value()) {
@@ -111,6 +122,7 @@ std::int64_t find_start(TrainingPlan& plan, const Compilation& compilation) {
   } catch (const DataError& error) {
     throw ConfigError(error.what());  // no rank has started
   }
+  note_other_data(reader, corpus);
   return reader.state().consumed_samples;
 }
 
@@ -160,7 +172,7 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
   }
   note_left_out("data.train", corpus.counts());
   note_frozen(compilation);
-  const std::int64_t consumed = resume ? find_start(plan, compilation) : 0;
+  const std::int64_t consumed = resume ? find_start(plan, compilation, corpus) : 0;
   if (options.train.epochs > 0) {
     plan.options.train.steps =
         plan.first_step + sampler.windows_left(consumed, options.train.epochs);

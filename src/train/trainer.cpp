@@ -182,6 +182,7 @@ class RankTrainer {
     state_.extra[std::string(kModelConfigKey)] =
         parse_json(to_json(compile.model, compile.precision), "config.json");
     state_.extra["tokenizer"] = plan_.options.data.tokenizer;
+    state_.extra[kDataFingerprintKey] = corpus_.fingerprint();
     if (!plan_.options.model.path.empty()) {
       session_.load_model_folder(plan_.options.model.path);
     } else {

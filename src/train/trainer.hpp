@@ -18,6 +18,9 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path account_of(int rank) const;
 };
 
+/// Where TrainingState::extra holds the fingerprint of the training data.
+inline constexpr const char* kDataFingerprintKey = "data_fingerprint";
+
 /// What the launcher decides once for all ranks.
 struct TrainingPlan {
   RunOptions options;  ///< data.train and data.validation name token sets that are verified already

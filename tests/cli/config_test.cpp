@@ -1,7 +1,9 @@
 #include "cli/config.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -98,7 +100,7 @@ TEST(Config, AMissingFileIsAConfigErrorWithItsPath) {
 
 TEST(Config, PathsStartAtTheFilesFolderAndThoseOfSetAtTheCurrentDirectory) {
   const std::filesystem::path folder(testing::TempDir());
-  const std::string path = folder / "paths.toml";
+  const std::string path = folder / fmt::format("paths-{}.toml", ::getpid());
   std::ofstream(path) << "[model]\npath = \"m\"\n[data]\ntrain = [\"/a/*.txt\", \"b/../c\"]\n";
   const auto options = read_run_file(path, std::vector<std::string>{"data.tokenizer=t.json"});
   EXPECT_EQ(options.model.path, folder / "m");
@@ -195,7 +197,7 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
         "parallel.offload=optimizer", "parallel.pipeline=gpipe", "parallel.virtual_stages=2",
         "parallel.stage_layers=[1, 1]", "parallel.pipeline_file=a", "train.precision=float16",
         "parallel.communicator=mpi", "parallel.communicator=nccl",
-        "parallel.reduce_gradients=micro_batch", "parallel.keep_gathered=true",
+        "parallel.reduce_gradients=micro_batch", "train.gradient_precision=bfloat16",
         "parallel.context=gather", "parallel.gather_before_dispatch=true", "parallel.prefetch=2"}) {
     const std::string path = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));

@@ -140,6 +140,24 @@ TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
   }
 }
 
+TEST(Layouts, ThatKeepGatheredCopiesEqualThoseThatGatherAgainAndSendLess) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 2, 2);
+  options.parallel.sequence_parallel = true;
+  const SideRecord again = run(options, 1);
+  const auto gathers = [](const CompileOptions& of) {
+    return planned_ledger(Compilation(of).training(0), Algorithm::Direct)
+        .at({CollectiveKind::AllGather, "tp"})
+        .calls;
+  };
+  const std::int64_t calls = gathers(options);
+  options.parallel.keep_gathered = true;
+  EXPECT_LT(gathers(options), calls);
+  const SideRecord kept = run(options, 1);
+  EXPECT_TRUE(kept.account_equal);
+  EXPECT_EQ(again.steps[0].loss, kept.steps[0].loss);
+  EXPECT_EQ(again.steps[0].gradients, kept.steps[0].gradients);
+}
+
 TEST(Layouts, OfGpt2WithDropoutEqualOneRank) {
   for (const bool sequence_parallel : {false, true}) {
     CompileOptions options = options_of(tiny_gpt2(), 2, 2);
