@@ -33,6 +33,44 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// A rank's world in which something outside of communication goes wrong at the third instruction.
+class FailingWorld : public World {
+ public:
+  explicit FailingWorld(World& world) : world_(world) {}
+  [[nodiscard]] int rank() const override { return world_.rank(); }
+  [[nodiscard]] int size() const override { return world_.size(); }
+  std::span<std::byte> allocate_window(std::int64_t bytes) override {
+    return world_.allocate_window(bytes);
+  }
+  std::unique_ptr<Communicator> make_communicator(std::string name,
+                                                  std::vector<int> members) override {
+    return world_.make_communicator(std::move(name), std::move(members));
+  }
+  void publish_progress(std::int64_t instruction, const char* phase) override {
+    if (instruction == 2) throw DeviceError("the device caught fire");
+    world_.publish_progress(instruction, phase);
+  }
+  void abort(std::string_view message) override { world_.abort(message); }
+  [[nodiscard]] std::string aborted() const override { return world_.aborted(); }
+
+ private:
+  World& world_;
+};
+
+TEST(ExecutorErrors, AnyErrorOfOneRankEndsTheOthersInTheirCollectives) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto errors = test::run_worlds(2, {.deadline_s = 30}, [](World& world) {
+    const Program program = reduce_and_use(world.rank(), 2, 8);
+    FailingWorld failing(world);
+    RankRun run(world.rank() == 1 ? failing : world, program);
+    run.executor->run();
+    run.executor->run();  // where rank 0 meets nobody
+  });
+  EXPECT_THAT(test::message_of(errors[0]), HasSubstr("caught fire"));
+  EXPECT_THROW(std::rethrow_exception(errors[1]), DeviceError);
+  EXPECT_LT(seconds_since(start), 15);
+}
+
 TEST(ExecutorErrors, AMismatchEndsAllStreamsOfAllRanksNamingBothSides) {
   const auto start = std::chrono::steady_clock::now();
   const auto errors = test::run_worlds(3, {.deadline_s = 30}, [](World& world) {
