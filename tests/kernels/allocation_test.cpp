@@ -12,16 +12,17 @@ std::atomic<std::int64_t> allocations{0};
 
 }  // namespace
 
-// Replaced for this program only. What oneDNN takes for its packing goes by another way and is not
+// Replaced for this program only, and not inlined: the compiler would take new and free for a
+// mismatched pair. What oneDNN takes for its packing goes by another way and is not
 // seen here.
-void* operator new(std::size_t bytes) {
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   void* memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace sw::kernels::testing {
 namespace {
