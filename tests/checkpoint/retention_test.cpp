@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/folder.hpp"
+#include "tests/checkpoint/recording_files.hpp"
 #include "tests/checkpoint/saving.hpp"
 
 // Case C055.
@@ -9,6 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using sw::testing::names_in;
+using sw::testing::RecordingFiles;
 using sw::testing::salted_pieces;
 using sw::testing::save_once;
 using ::testing::ElementsAre;
@@ -17,8 +19,9 @@ class RetentionTest : public sw::testing::ScratchTest {
  protected:
   void save(std::int64_t step, std::int64_t keep, std::optional<std::int64_t> best = std::nullopt,
             const std::string& run = "run") {
+    RecordingFiles files;
     save_once(
-        real_files(),
+        files,
         {.folder = folder_, .run = run, .session = "session", .keep = keep, .background = false},
         {.step = step}, salted_pieces(1, 1), best);
   }

@@ -99,7 +99,7 @@ TEST_F(WriterTest, BackgroundAndForegroundWriteTheSameBytes) {
 
 // Case C056: memory beyond the snapshot is one block at a time.
 TEST_F(WriterTest, TheSnapshotIsThisRanksPiecesAndWritesAreBlocks) {
-  std::vector<std::byte> values(40 << 20, std::byte{1});
+  std::vector<std::byte> values(12 << 20, std::byte{1});
   const std::int64_t elements = std::ssize(values) / 4;
   const std::vector<Piece> pieces{{"w",
                                    "weight",
