@@ -16,8 +16,8 @@ inline constexpr std::int64_t kUnitBlock = 1024;
 
 /// One parameter in its unit.
 struct UnitMember {
-  ValueId parameter = -1;  ///< in the joint graph
-  std::size_t order = 0;   ///< place in Graph::parameters(), the same in every graph of a run
+  ValueId parameter = -1;     ///< in the joint graph
+  std::size_t order = 0;      ///< place in Graph::parameters(), the same in every graph of a run
   std::vector<Range> box;     ///< what this rank holds of the whole tensor
   std::int64_t offset = 0;    ///< elements from the unit's start
   std::int64_t elements = 0;  ///< of this rank's shard

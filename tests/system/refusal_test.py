@@ -96,7 +96,7 @@ class Usage(shardwright.SystemTest):
     def test_that_is_wrong_ends_with_status_2(self):
         for arguments in (
             ["train"],
-            ["trian", "run.toml"],
+            ["retrain", "run.toml"],
             ["train", "nope.toml"],
             ["plan", "nope.toml"],
             ["verify", "nope.toml"],
