@@ -26,10 +26,11 @@ function(sw_floor name)
   set_target_properties(sw_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# sw_test(NAME SOURCES a_test.cpp ... FLOORS comm ... LIBRARIES ... [TIMEOUT seconds])
+# sw_test(NAME SOURCES a_test.cpp ... FLOORS comm ... LIBRARIES ... [TIMEOUT seconds] [WHOLE])
 # One GoogleTest program per floor, <NAME>_test; every test has a deadline (60 s unless said).
+# WHOLE: the program is one test of ctest, where starting it costs more than its tests do.
 function(sw_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -42,6 +43,11 @@ function(sw_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name}_test PRIVATE SW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(ARG_WHOLE)
+    add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
+    return()
+  endif()
   include(GoogleTest)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST
                        DISCOVERY_TIMEOUT 120
