@@ -38,8 +38,9 @@ void float_to_bfloat16(const float* x, BFloat16* y, std::int64_t count) {
     const auto odd = hn::And(upper, hn::Set(words, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fff)), odd));
     const auto quiet = hn::Or(upper, hn::Set(words, 0x40));
-    const auto is_nan = hn::RebindMask(words, hn::Ne(value, value));
-    const auto result = hn::IfThenElse(is_nan, quiet, rounded);
+    // Not hn::Ne: on AVX2 it is false for NaN.
+    const auto is_number = hn::RebindMask(words, hn::Eq(value, value));
+    const auto result = hn::IfThenElse(is_number, rounded, quiet);
     hn::StoreU(hn::DemoteTo(halves, hn::BitCast(integers, result)), halves, out + i);
   }
   for (; i < count; ++i) y[i] = to_bfloat16(x[i]);

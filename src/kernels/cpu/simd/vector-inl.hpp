@@ -87,7 +87,8 @@ HWY_INLINE Floats sigmoid(Floats x) {
 
 /// The larger one; NaN if either is.
 HWY_INLINE Floats larger(Floats x, Floats y) {
-  return hn::IfThenElse(hn::Or(hn::Gt(y, x), hn::Ne(y, y)), y, x);
+  const Floats number = hn::IfThenElse(hn::Gt(y, x), y, x);
+  return hn::IfThenElse(hn::Eq(y, y), number, y);  // not hn::Ne: on AVX2 it is false for NaN
 }
 
 }  // namespace sw::kernels::simd::HWY_NAMESPACE
