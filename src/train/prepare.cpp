@@ -9,6 +9,7 @@
 #include "base/random.hpp"
 #include "checkpoint/model_weights.hpp"
 #include "checkpoint/reader.hpp"
+#include "data/tokenizers/tokenizer.hpp"
 #include "train/account.hpp"
 #include "train/session.hpp"
 #include "train/trainer.hpp"
@@ -183,6 +184,7 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
   }
   Files& files = real_files();
   files.create_directories(plan.run_folder);
+  plan.options.data.tokenizer = resolved_tokenizer(options.data.tokenizer, base);
   plan.options.data.train = corpus.write_token_sets(files, plan.run_folder / "data", "train");
   if (validation.has_value()) {
     plan.options.data.validation =

@@ -24,6 +24,8 @@ namespace {
 
 constexpr int kStopped = 75;
 
+constexpr const char* kDroppedSamplesKey = "dropped_samples";
+
 /// What the ranks tell each other after a step.
 struct RankStep {
   double seconds = 0;
@@ -190,6 +192,11 @@ class RankTrainer {
     }
   }
 
+  /// Samples that the position has passed over without using them (data.last_window = "drop").
+  [[nodiscard]] std::int64_t dropped_samples() const {
+    return state_.extra.value(kDroppedSamplesKey, std::int64_t{0});
+  }
+
   [[nodiscard]] bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
 
   /// The window's step, or its being passed over; then what all ranks know of it.
@@ -228,6 +235,7 @@ class RankTrainer {
   void count(const Window& window, bool applied) {
     ++state_.step;
     state_.consumed_samples = window.next;
+    state_.extra[kDroppedSamplesKey] = dropped_samples() + window.dropped;
     if (applied) {
       ++state_.updates;
       state_.skipped_in_a_row = 0;
@@ -270,7 +278,7 @@ class RankTrainer {
     line.valid_tokens = valid;
     line.samples = window.consumed;
     line.unique_samples = static_cast<std::int64_t>(unique(window).size());
-    line.consumed_samples = state_.consumed_samples;
+    line.consumed_samples = state_.consumed_samples - dropped_samples();
     line.skipped_steps = state_.skipped_steps;
     line.step_seconds = largest(&RankStep::seconds);
     line.tokens_per_second =
