@@ -1,5 +1,6 @@
 #include "tests/kernels/cases.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <utility>
@@ -298,22 +299,43 @@ void add_loss_cases(std::vector<Case>& all) {
   }
 }
 
+/// Which functions make the rows of which operators.
+struct Group {
+  std::vector<std::string> ops;
+  void (*add)(std::vector<Case>&);
+};
+
+std::vector<Group> groups() {
+  return {
+      {{"einsum"}, add_einsum_cases},
+      {{"gelu", "gelu_grad", "swiglu", "swiglu_grad", "cast", "add", "dropout", "dropout_grad"},
+       add_elementwise_cases},
+      {{"bias_add", "bias_add_grad"}, add_bias_cases},
+      {{"rms_norm", "rms_norm_grad", "layer_norm", "layer_norm_grad"}, add_norm_cases},
+      {{"rope", "rope_grad"}, add_rope_cases},
+      {{"attention", "attention_grad"}, add_attention_cases},
+      {{"embedding", "embedding_grad"}, add_embedding_cases},
+      {{"row_max", "sum_exp", "pick", "token_loss", "loss_sum", "loss_grad"}, add_loss_cases},
+  };
+}
+
 }  // namespace
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  add_einsum_cases(all);
-  add_elementwise_cases(all);
-  add_bias_cases(all);
-  add_norm_cases(all);
-  add_rope_cases(all);
-  add_attention_cases(all);
-  add_embedding_cases(all);
-  add_loss_cases(all);
+  for (const Group& group : groups()) group.add(all);
   return all;
 }
 
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+std::vector<Case> cases_of(const std::string& op) {
+  std::vector<Case> all;
+  for (const Group& group : groups()) {
+    if (std::ranges::find(group.ops, op) != group.ops.end()) group.add(all);
+  }
+  std::erase_if(all, [&op](const Case& row) { return row.op != op; });
+  return all;
+}
+
 void PrintTo(const GradientCase& row, std::ostream* out) { *out << row.name; }
 
 Values run(const std::string& op, const Parameters& parameters, const std::vector<Tensor>& inputs,

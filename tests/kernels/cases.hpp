@@ -26,9 +26,9 @@ struct Case {
   /// The size of terms that may cancel where results are smaller.
   double cancelling = 0;
 };
+/// All rows, and those of one operator. Built when asked for: each test is a process of its own.
 [[nodiscard]] std::vector<Case> cases();
-/// Names a failing row for GoogleTest, which would print its bytes.
-void PrintTo(const Case& row, std::ostream* out);
+[[nodiscard]] std::vector<Case> cases_of(const std::string& op);
 
 using Values = std::vector<std::vector<double>>;
 
@@ -46,6 +46,7 @@ struct GradientCase {
       gradient;
 };
 [[nodiscard]] std::vector<GradientCase> gradient_cases();
+/// Names a failing row for GoogleTest, which would print its bytes.
 void PrintTo(const GradientCase& row, std::ostream* out);
 
 /// Runs one reference on whole tensors.
