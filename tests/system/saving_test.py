@@ -99,14 +99,20 @@ class MemoryOfSaving(shardwright.SystemTest):
         run = self.write_run(self.keys, dp=4, zero=1)
         steady = self.run_in(self.group("steady"), None, "train", run, "--out", "steady")
         limit = int(1.3 * steady)
-        saving = self.write_run({**self.keys, "checkpoint.every": 1}, "saving.toml", dp=4, zero=1)
+        # In the background a rank copies its own state first: with dp = 4 and ZeRO-1 that alone is 3
+        # bytes for each 10 of weights, gradients and moments. The bound is that of the foreground.
+        saving = self.write_run(
+            {**self.keys, "checkpoint.every": 1, "checkpoint.background": False}, "saving.toml", dp=4, zero=1
+        )
         peak = self.run_in(self.group("saving"), limit, "train", saving, "--out", "run")
         self.assertLessEqual(peak, limit)
         checkpoint = self.checkpoint("run", 3)
         self.run_in(
             self.group("export"), limit, "checkpoint", "convert", checkpoint, "--out", "exported"
         )
-        more = self.write_run({**self.keys, "train.steps": 4}, "more.toml", dp=4, zero=1)
+        more = self.write_run(
+            {**self.keys, "train.steps": 4, "checkpoint.background": False}, "more.toml", dp=4, zero=1
+        )
         self.run_in(self.group("load"), limit, "train", more, "--out", "run", "--resume")
         self.assertEqual(self.losses("run")[:3], self.losses("steady"))
 
