@@ -46,10 +46,12 @@ inline constexpr const char* kRankCommand = "__rank";
 
 /// Whether the command line is that of a rank.
 [[nodiscard]] bool is_rank(int argc, const char* const* argv);
-/// Reads it; sets the parent-death signal and turns SIGTERM into a stop request.
+/// Reads it; sets the parent-death signal. SIGTERM stays blocked in every thread of a rank: a
+/// handler that interrupts a compute thread inside a library's generated code damages memory.
 [[nodiscard]] RankStart start_rank(int argc, const char* const* argv);
 
-/// True once this process was asked to stop; ranks agree on it at a step boundary.
+/// True once this process was asked to stop: whether SIGTERM or SIGINT is pending. Ranks agree on
+/// it at a step boundary.
 [[nodiscard]] bool stop_requested();
 
 /// Joins the job, runs `body` and returns the process's exit status: what `body` returns, or 1

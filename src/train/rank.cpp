@@ -17,10 +17,13 @@
 namespace sw {
 namespace {
 
-// A signal handler can reach nothing else.
-volatile std::sig_atomic_t stop_flag = 0;
-
-void request_stop(int) { stop_flag = 1; }
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
 
 int number(std::string_view text) {
   int value = 0;
@@ -89,17 +92,18 @@ RankStart start_rank(int argc, const char* const* argv) {
   // Ctrl-C reaches the whole foreground group; the launcher passes it on as SIGTERM.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGTERM, request_stop);
-  sigset_t ready;
-  sigemptyset(&ready);
-  sigaddset(&ready, SIGTERM);
-  sigaddset(&ready, SIGINT);
-  ::sigprocmask(SIG_UNBLOCK, &ready, nullptr);
+  const sigset_t stop = stop_signals();
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
   start.payload = read_payload(number(argv[5]));
   return start;
 }
 
-bool stop_requested() { return stop_flag != 0; }
+bool stop_requested() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  ::sigpending(&pending);
+  return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
 
 int run_rank(const RankStart& start, const std::function<int(World& world)>& body) {
   std::unique_ptr<World> world;
@@ -121,8 +125,9 @@ int run_rank(const RankStart& start, const std::function<int(World& world)>& bod
 
 LaunchResult run_local_ranks(int ranks, const WorldOptions& options,
                              const std::function<int(World& world)>& body) {
-  const auto before_term = std::signal(SIGTERM, request_stop);
-  const auto before_int = std::signal(SIGINT, request_stop);
+  const sigset_t stop = stop_signals();
+  sigset_t before;
+  ::pthread_sigmask(SIG_BLOCK, &stop, &before);  // threads inherit it
   const auto worlds = make_local_worlds(ranks, options);
   std::vector<int> statuses(worlds.size(), 0);
   std::vector<std::thread> threads;
@@ -139,8 +144,11 @@ LaunchResult run_local_ranks(int ranks, const WorldOptions& options,
   for (std::thread& thread : threads) {
     thread.join();
   }
-  std::signal(SIGTERM, before_term);
-  std::signal(SIGINT, before_int);
+  const timespec at_once{};
+  while (::sigtimedwait(&stop, nullptr, &at_once) > 0) {
+    // Taken: it has been acted on.
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return {std::ranges::max(statuses), worlds.front()->aborted()};
 }
 
