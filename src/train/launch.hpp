@@ -46,8 +46,8 @@ inline constexpr const char* kRankCommand = "__rank";
 
 /// Whether the command line is that of a rank.
 [[nodiscard]] bool is_rank(int argc, const char* const* argv);
-/// Reads it; sets the parent-death signal. SIGTERM stays blocked in every thread of a rank: a
-/// handler that interrupts a compute thread inside a library's generated code damages memory.
+/// Reads it; sets the parent-death signal. SIGTERM and SIGINT stay blocked in every thread of a
+/// rank: see docs/decisions/0014.
 [[nodiscard]] RankStart start_rank(int argc, const char* const* argv);
 
 /// True once this process was asked to stop: whether SIGTERM or SIGINT is pending. Ranks agree on
