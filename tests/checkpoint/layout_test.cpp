@@ -7,6 +7,7 @@
 #include "tests/checkpoint/layouts.hpp"
 #include "tests/checkpoint/recording_files.hpp"
 #include "tests/checkpoint/scratch.hpp"
+#include "tests/soak.hpp"
 
 // Any layout into any other, to the bit.
 namespace sw {
@@ -47,7 +48,8 @@ void expect_reads(const CheckpointReader& reader, const OwnedPiece& piece) {
 
 TEST_F(LayoutTest, WhatAnyRanksWroteAnyRanksReadToTheBit) {
   std::mt19937_64 random(3);
-  for (int round = 0; round < 12; ++round) {
+  const std::int64_t rounds = sw::testing::runs(12, 500);
+  for (std::int64_t round = 0; round < rounds; ++round) {
     const auto tensors = sw::testing::random_tensors(random);
     const int writers = 1 + static_cast<int>(random() % 5);
     const TrainingState state{.step = round + 1, .consumed_samples = 17 * round, .seed = ~0ULL};
