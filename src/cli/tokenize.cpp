@@ -1,14 +1,13 @@
-#include "data/tokenize.hpp"
-
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
 
-#include "base/error.hpp"
+#include "base/files.hpp"
 #include "cli/command.hpp"
 #include "cli/print_json.hpp"
-#include "data/patterns.hpp"
+#include "data/corpus.hpp"
+#include "data/tokenizers/tokenizer.hpp"
 
 namespace sw {
 namespace {
@@ -23,17 +22,6 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-Json to_json(const TokenSet& set, const CorpusCounts& counts, const std::string& out) {
-  return {{"out", out},
-          {"files", counts.files},
-          {"bytes", counts.bytes},
-          {"documents", set.documents().size()},
-          {"empty_documents", counts.empty_documents},
-          {"bad_lines", counts.bad_lines},
-          {"tokens", set.tokens()},
-          {"vocabulary", set.recipe().vocabulary}};
-}
-
 int tokenize(const TokenizeArguments& a) {
   DataOptions options;
   options.tokenizer = a.tokenizer;
@@ -41,29 +29,22 @@ int tokenize(const TokenizeArguments& a) {
   options.add_eos = !a.no_eos;
   options.bad_lines = a.skip ? DataOptions::BadLines::Skip : DataOptions::BadLines::Stop;
   const std::filesystem::path here = std::filesystem::current_path();
-  const auto tokenizer = make_tokenizer(a.tokenizer, here);
-  TokenSetBuilder builder(options, *tokenizer, 0);
-  CorpusCounts counts;
-  for (const auto& file : files_matching("FILES", a.files, here)) {
-    const FileKind kind = kind_of(file);
-    if (kind == FileKind::TokenSet) {
-      throw ConfigError(fmt::format("{} is a token set already", file.string()));
-    }
-    builder.add(file, kind, counts);
-  }
-  if (builder.empty()) {
-    throw ConfigError(fmt::format("{} files hold no document with text ({} are empty)",
-                                  counts.files, counts.empty_documents));
-  }
-  const TokenSet set = builder.take();
-  set.write(real_files(), a.out);
+  const CorpusCounts counts = tokenize_files(
+      options, {.key = "FILES", .patterns = a.files, .base = here}, real_files(), a.out);
   if (a.json) {
-    print_json(to_json(set, counts, a.out));
+    print_json({{"out", a.out},
+                {"files", counts.files},
+                {"bytes", counts.bytes},
+                {"documents", counts.documents},
+                {"empty_documents", counts.empty_documents},
+                {"bad_lines", counts.bad_lines},
+                {"tokens", counts.tokens},
+                {"vocabulary", make_tokenizer(a.tokenizer, here)->vocabulary()}});
   } else {
     fmt::print(
-        "{}: {} tokens of {} documents from {} files ({} empty documents and {} bad lines "
-        "left out)\n",
-        a.out, set.tokens(), set.documents().size(), counts.files, counts.empty_documents,
+        "{}: {} tokens of {} documents from {} files ({} empty documents and {} bad lines left "
+        "out)\n",
+        a.out, counts.tokens, counts.documents, counts.files, counts.empty_documents,
         counts.bad_lines);
   }
   return kDone;

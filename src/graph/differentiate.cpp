@@ -109,7 +109,7 @@ class Differentiation {
     for (const int input : forward.definition->passes_gradient_to) {
       give(forward.inputs.at(static_cast<std::size_t>(input)), gradient);
     }
-    if (forward.definition->name == "add") {
+    if (forward.definition->passes_gradient_to_all) {
       for (const ValueId input : forward.inputs) {
         give(input, gradient);
       }

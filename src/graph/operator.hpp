@@ -42,6 +42,7 @@ struct Operator {
   std::function<std::vector<GradientRule>(const kernels::Parameters&)> gradient;
   /// Inputs whose gradient is the output's gradient itself.
   std::vector<int> passes_gradient_to;
+  bool passes_gradient_to_all = false;
   /// Floating-point operations on (local) shapes; multiply-add counts two.
   std::function<double(const kernels::Parameters&, const std::vector<Shape>& inputs,
                        const std::vector<Shape>& outputs)>

@@ -60,7 +60,7 @@ class Lowering {
   void emit_step(std::size_t at);
   void begin_micro_batch(int micro_batch);
   void check_gradients_in_place() const;
-  Instruction& emit(Instruction instruction);
+  void emit(Instruction instruction);
   void emit_kernel(const std::string& name, const kernels::KernelCall& call,
                    std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
                    Phase phase);
@@ -71,7 +71,7 @@ class Lowering {
 
   // window.cpp
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
-                       const Operand& operand, ReduceOp op = ReduceOp::Sum);
+                       const Operand& operand);
   void emit_optimizer(const Unit& unit);
   void emit_parameter_gather(const std::vector<std::size_t>& bucket);
   std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket);

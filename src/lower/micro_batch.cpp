@@ -5,10 +5,9 @@
 
 namespace sw {
 
-Instruction& Lowering::emit(Instruction instruction) {
+void Lowering::emit(Instruction instruction) {
   instruction.micro_batch = micro_batch_;
   program_.instructions.push_back(std::move(instruction));
-  return program_.instructions.back();
 }
 
 void Lowering::emit_kernel(const std::string& name, const kernels::KernelCall& call,

@@ -12,7 +12,7 @@ Operand Lowering::unit_range(BufferId buffer, std::int64_t begin, std::int64_t c
 }
 
 void Lowering::emit_all_reduce(const std::string& name, const std::vector<int>& axes,
-                               const Operand& operand, ReduceOp op) {
+                               const Operand& operand) {
   if (axes.empty()) {
     return;
   }
@@ -20,7 +20,7 @@ void Lowering::emit_all_reduce(const std::string& name, const std::vector<int>& 
   instruction.name = name;
   instruction.phase = Phase::Window;
   instruction.work =
-      CollectiveWork{CollectiveKind::AllReduce, op, group(axes, 0), {-1}, -1, {}, {}};
+      CollectiveWork{CollectiveKind::AllReduce, ReduceOp::Sum, group(axes, 0), {-1}, -1, {}, {}};
   instruction.inputs = {operand};
   instruction.outputs = {operand};
   emit(std::move(instruction));

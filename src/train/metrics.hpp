@@ -30,7 +30,8 @@ struct StepMetrics {
   double exposed_communication_seconds = 0;
   double wait_seconds = 0;
   int slowest_rank = 0;
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes =
+      0;  ///< planned, of the rank with the most; a run whose measured peak differs fails
   std::optional<double> validation_loss;
   std::int64_t validation_tokens = 0;
 };

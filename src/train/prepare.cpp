@@ -24,16 +24,6 @@ std::string fresh_id() {
   return fmt::format("{:016x}", mix(now ^ mix(static_cast<std::uint64_t>(::getpid()))));
 }
 
-CorpusSource source_of(const char* key, const std::vector<std::string>& patterns,
-                       const std::filesystem::path& base, std::int64_t vocabulary) {
-  CorpusSource source;
-  source.key = key;
-  source.patterns = patterns;
-  source.base = base;
-  source.vocabulary = vocabulary;
-  return source;
-}
-
 void note(const std::string& text) { fmt::print(stderr, "shardwright: {}\n", text); }
 
 /// What of the files does not train, so that nobody has to guess.
@@ -161,14 +151,18 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
   plan.run_id = plan.session_id;
   const CompileOptions compile = compile_options(options);
   const Compilation compilation(compile);
-  const Corpus corpus = Corpus::load(
-      options.data, source_of("data.train", options.data.train, base, compile.model.vocabulary));
+  const Corpus corpus = Corpus::load(options.data, {.key = "data.train",
+                                                    .patterns = options.data.train,
+                                                    .base = base,
+                                                    .vocabulary = compile.model.vocabulary});
   const Sampler sampler(corpus.samples(), options.train.global_batch, options.train.seed,
                         options.data.last_window);
   std::optional<Corpus> validation;
   if (!options.data.validation.empty()) {
-    validation = Corpus::load(options.data, source_of("data.validation", options.data.validation,
-                                                      base, compile.model.vocabulary));
+    validation = Corpus::load(options.data, {.key = "data.validation",
+                                             .patterns = options.data.validation,
+                                             .base = base,
+                                             .vocabulary = compile.model.vocabulary});
     note_left_out("data.validation", validation->counts());
   }
   note_left_out("data.train", corpus.counts());

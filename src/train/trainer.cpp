@@ -1,7 +1,5 @@
 #include "train/trainer.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -87,15 +85,14 @@ class StepExchange {
   std::unique_ptr<PreparedCollective> prepared_;
 };
 
-CorpusSource source_of(const TrainingPlan& plan, const char* key,
-                       const std::vector<std::string>& patterns, std::int64_t vocabulary) {
-  CorpusSource source;
-  source.key = key;
-  source.patterns = patterns;
-  source.base = plan.run_folder;
-  source.vocabulary = vocabulary;
-  source.verify = Verify::Structure;  // the launcher has read every byte
-  return source;
+/// What the launcher has tokenized into the run folder, and read to the last byte.
+Corpus map_corpus(const TrainingPlan& plan, const char* key,
+                  const std::vector<std::string>& patterns, std::int64_t vocabulary) {
+  return Corpus::load(plan.options.data, {.key = key,
+                                          .patterns = patterns,
+                                          .base = plan.run_folder,
+                                          .vocabulary = vocabulary,
+                                          .verify = Verify::Structure});
 }
 
 WriterOptions writer_options(const TrainingPlan& plan, World& world) {
@@ -120,17 +117,15 @@ class RankTrainer {
         compilation_(compile_options(plan.options)),
         session_(compilation_, world, StepExchange::bytes(world.size())),
         exchange_(world, session_.control()),
-        corpus_(
-            Corpus::load(plan.options.data, source_of(plan, "data.train", plan.options.data.train,
-                                                      compilation_.options().model.vocabulary))),
+        corpus_(map_corpus(plan, "data.train", plan.options.data.train,
+                           compilation_.options().model.vocabulary)),
         sampler_(corpus_.samples(), plan.options.train.global_batch, plan.options.train.seed,
                  plan.options.data.last_window),
         writer_(real_files(), writer_options(plan, world)),
         steps_(plan.options.train.steps) {
     if (!plan.options.data.validation.empty()) {
-      validation_ = Corpus::load(plan.options.data,
-                                 source_of(plan, "data.validation", plan.options.data.validation,
-                                           compilation_.options().model.vocabulary));
+      validation_ = map_corpus(plan, "data.validation", plan.options.data.validation,
+                               compilation_.options().model.vocabulary);
     }
     start();
   }

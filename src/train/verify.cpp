@@ -12,11 +12,10 @@ namespace sw {
 namespace {
 
 Corpus load_corpus(const VerifyRequest& request, std::int64_t vocabulary) {
-  CorpusSource source;
-  source.patterns = request.layout.data.train;
-  source.base = request.base;
-  source.vocabulary = vocabulary;
-  return Corpus::load(request.layout.data, source);
+  return Corpus::load(request.layout.data, {.key = "data.train",
+                                            .patterns = request.layout.data.train,
+                                            .base = request.base,
+                                            .vocabulary = vocabulary});
 }
 
 /// The run's first steps whose windows have a valid token.

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 #include "train/launch.hpp"
 
@@ -30,6 +31,17 @@ bool agree_to_stop(Communicator& group, std::span<std::byte> window) {
   return *flag != 0.0F;
 }
 
+/// What a thread of the team inherits.
+bool stop_signals_blocked_in_a_new_thread() {
+  bool blocked = false;
+  std::thread([&] {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    blocked = sigismember(&mask, SIGTERM) == 1 && (sigismember(&mask, SIGINT) == 1);
+  }).join();
+  return blocked;
+}
+
 int act(const RankStart& start, World& world) {
   std::vector<int> members;
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -42,6 +54,9 @@ int act(const RankStart& start, World& world) {
   meet(*group);
   if (start.role == "payload") {
     return start.payload == "every\nbyte" ? 0 : 1;
+  }
+  if (start.role == "mask") {
+    return stop_signals_blocked_in_a_new_thread() ? 0 : 1;
   }
   if (start.role == "throw" && second) {
     throw std::runtime_error("out of luck");

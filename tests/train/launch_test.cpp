@@ -52,6 +52,9 @@ TEST(Launch, ARankThatLeavesWithoutAWordIsNamedWithItsExitStatus) {
 
 TEST(Launch, AStatusThatAllRanksEndWithIsTheResult) { EXPECT_EQ(launch("differs").status, 3); }
 
+/// A handler's frame on a thread inside oneDNN's product overwrites the heap: decision 0014.
+TEST(Launch, NoThreadOfARankCanBeInterruptedByAStop) { EXPECT_EQ(launch("mask").status, 0); }
+
 TEST(Launch, ASignalBecomesAStopThatRanksAgreeOn) {
   const LaunchResult result = launch("stop");
   EXPECT_EQ(result.status, 75);
@@ -109,6 +112,15 @@ TEST(LocalRanks, AreThreadsThatReportTheFirstError) {
   });
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.message, "rank 2: out of luck");
+}
+
+TEST(LocalRanks, CannotBeInterruptedByAStop) {
+  const auto body = [](World&) {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    return sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGINT) == 1 ? 0 : 1;
+  };
+  EXPECT_EQ(run_local_ranks(2, {}, body).status, 0);
 }
 
 }  // namespace

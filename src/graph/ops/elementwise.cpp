@@ -66,6 +66,7 @@ Operator elementwise_operator(std::string name, double flops_per_element, bool l
 
 std::vector<Operator> elementwise() {
   Operator add = elementwise_operator("add", 1, true);
+  add.passes_gradient_to_all = true;
   add.shapes = [](const kernels::Parameters&, const Shapes& inputs) -> Shapes {
     for (const Shape& shape : inputs) {
       SW_CHECK(shape == inputs.at(0), "add: shapes {} and {} differ", to_text(shape),
