@@ -10,6 +10,24 @@ set(SW_HOT_FLOORS base device kernels comm runtime)
 set(SW_HOT_FLAGS "" CACHE STRING "Compiler flags of the floors that do the arithmetic")
 set(SW_TEST_FLAGS "" CACHE STRING "Compiler flags of the tests")
 
+# Half of a build was parsing the libraries' headers. Each set of flags needs them parsed once of its
+# own: the floors that do the arithmetic parse little and go without. Off in presets whose job is to
+# find a missing include.
+option(SW_PRECOMPILE "Parse the libraries' headers once per build" OFF)
+if(SW_PRECOMPILE)
+  file(WRITE ${PROJECT_BINARY_DIR}/empty.cpp "")
+  add_library(sw_precompiled OBJECT ${PROJECT_BINARY_DIR}/empty.cpp)
+  target_link_libraries(sw_precompiled PRIVATE sw_options)
+  target_precompile_headers(sw_precompiled PRIVATE ${CMAKE_CURRENT_LIST_DIR}/precompiled.hpp)
+  if(SW_TESTS)
+    add_library(sw_test_precompiled OBJECT ${PROJECT_BINARY_DIR}/empty.cpp)
+    target_link_libraries(sw_test_precompiled PRIVATE sw_options GTest::gmock)
+    target_compile_options(sw_test_precompiled PRIVATE ${SW_TEST_FLAGS})
+    target_precompile_headers(sw_test_precompiled PRIVATE
+                              ${CMAKE_CURRENT_LIST_DIR}/precompiled_test.hpp)
+  endif()
+endif()
+
 # sw_floor(NAME SOURCES a.cpp ... FLOORS base ... LIBRARIES xxhash ...)
 # One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private.
 function(sw_floor name)
@@ -19,6 +37,8 @@ function(sw_floor name)
   target_link_libraries(sw_${name} PUBLIC sw_options ${ARG_FLOORS} PRIVATE ${ARG_LIBRARIES})
   if(name IN_LIST SW_HOT_FLOORS)
     target_compile_options(sw_${name} PRIVATE ${SW_HOT_FLAGS})
+  elseif(SW_PRECOMPILE)
+    target_precompile_headers(sw_${name} REUSE_FROM sw_precompiled)
   endif()
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.hpp)
   target_sources(sw_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
@@ -43,6 +63,9 @@ function(sw_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name}_test PRIVATE SW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   SW_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(SW_PRECOMPILE)
+    target_precompile_headers(${name}_test REUSE_FROM sw_test_precompiled)
+  endif()
   if(ARG_WHOLE)
     add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
