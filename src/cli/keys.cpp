@@ -173,6 +173,9 @@ std::vector<Key> parallel_keys() {
        "Level 3: units gathered ahead.",
        {},
        {0, 1024}},
+      {"parallel", "reshard_after_forward", SW_FIELD(parallel.reshard_after_forward),
+       "Level 3: free gathered parameters after the forward and gather them again for the "
+       "backward."},
       {"parallel",
        "bucket_mib",
        SW_FIELD(parallel.bucket_mib),
@@ -267,7 +270,7 @@ struct Overloaded : Visitors... {
 template <typename... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -348,15 +351,15 @@ std::string to_toml(const Key& key, RunOptions& options) {
           [](std::array<double, 2>* v) {
             return fmt::format("[{}, {}]", float_text((*v)[0]), float_text((*v)[1]));
           },
-          [](std::string* v) { return quoted(*v); },
+          [](std::string* v) { return in_quotes(*v); },
           [](std::vector<std::string>* v) {
             std::vector<std::string> parts;
-            std::ranges::transform(*v, std::back_inserter(parts), quoted);
+            std::ranges::transform(*v, std::back_inserter(parts), in_quotes);
             return fmt::format("[{}]", fmt::join(parts, ", "));
           },
           [](std::vector<int>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
-          [&](ChoiceField v) { return quoted(key.choices.at(*v.value)); },
-          [](DType* v) { return quoted(to_text(*v)); },
+          [&](ChoiceField v) { return in_quotes(key.choices.at(*v.value)); },
+          [](DType* v) { return in_quotes(to_text(*v)); },
           [](TableField v) { return *v.json; },
       },
       key.field(options));

@@ -26,17 +26,11 @@ const Missing kMissing[] = {
      [](const RunOptions& o) { return o.parallel.layout.cp > 1; }},
     {"parallel.ep", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.layout.ep > 1; }},
-    {"parallel.zero", "a ZeRO level above 1",
-     [](const RunOptions& o) { return o.parallel.zero > 1; }},
     {"parallel.zero_group", "sharing a level over part of dp x cp (HSDP)",
      [](const RunOptions& o) {
        const Layout& layout = o.parallel.layout;
        return o.parallel.zero_group != 0 && o.parallel.zero_group != layout.dp * layout.cp;
      }},
-    {"parallel.reduce_gradients", "reducing gradients every micro-batch",
-     [](const RunOptions& o) { return o.parallel.reduce_gradients != kDefault.reduce_gradients; }},
-    {"parallel.prefetch", "ZeRO level 3, which alone gathers ahead,",
-     [](const RunOptions& o) { return o.parallel.prefetch != kDefault.prefetch; }},
     {"parallel.context", "context parallelism",
      [](const RunOptions& o) { return o.parallel.context != kDefault.context; }},
     {"parallel.gather_before_dispatch", "expert parallelism",
@@ -49,8 +43,6 @@ const Missing kMissing[] = {
      [](const RunOptions& o) { return !o.parallel.stage_layers.empty(); }},
     {"parallel.pipeline_file", "pipeline parallelism",
      [](const RunOptions& o) { return !o.parallel.pipeline_file.empty(); }},
-    {"parallel.recompute", "recomputation",
-     [](const RunOptions& o) { return o.parallel.recompute != Recompute::None; }},
     {"parallel.offload", "offloading",
      [](const RunOptions& o) { return o.parallel.offload != Offload::None; }},
     {"parallel.communicator", "this communicator",

@@ -54,6 +54,9 @@ struct Operator {
       localize;
   /// outputs[0] may take the memory of input `in_place` (same element size); -1: never.
   int in_place = -1;
+  /// This input only says where the result's rows begin; its data is not read, so it need not be
+  /// there. -1: none.
+  int unread_input = -1;
   /// Linear in each output gradient, but its backward resolves a Partial gradient first (norms:
   /// else their weights' gradients are Partial for nothing).
   bool stops_partial = false;

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "kernels/notes.hpp"
+#include "lower/recompute.hpp"
 #include "model/model.hpp"
 
 namespace sw {
@@ -73,6 +74,8 @@ Compilation::Compilation(CompileOptions options)
     differentiate(joint_);
     sharded_ = propagate(joint_, mesh_, sharding);
     verify(joint_, sharded_);
+    sharded_ = recompute(joint_, sharded_, options_.parallel.recompute);
+    verify(joint_, sharded_);
   } else {
     joint_ = forward_;
     sharded_ = sharded_forward_;
@@ -118,6 +121,9 @@ LowerOptions Compilation::lower_options() const {
   lower.threads = options_.threads;
   lower.overlap = options_.parallel.overlap;
   lower.bucket_mib = options_.parallel.bucket_mib;
+  lower.reduce_gradients = options_.parallel.reduce_gradients;
+  lower.prefetch = options_.parallel.prefetch;
+  lower.reshard_after_forward = options_.parallel.reshard_after_forward;
   lower.optimizer = options_.optimizer;
   lower.decays = [patterns = options_.optimizer.no_decay](const Value& value) {
     return value.decay && !matches_any(patterns, value.name);

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "lower/state.hpp"
+#include "mesh/layout.hpp"
 #include "optim/options.hpp"
 
 /// Sharded graph -> Program of one rank.
@@ -13,6 +14,9 @@ struct LowerOptions {
   int threads = 1;         ///< of the rank's team: kernels size their scratch by it
   bool overlap = true;     ///< gradient and parameter traffic on a stream of its own
   double bucket_mib = 25;  ///< units are reduced together until they are this large
+  ReduceGradients reduce_gradients = ReduceGradients::Window;
+  int prefetch = 1;                   ///< units gathered ahead of their use, level 3
+  bool reshard_after_forward = true;  ///< level 3: units are gathered again for the backward
   OptimizerOptions optimizer;
   /// Whether weight decay applies to a parameter, by name.
   std::function<bool(const Value&)> decays = [](const Value& value) { return value.decay; };

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "lower/insertions.hpp"
 #include "lower/lower.hpp"
 
 /// What the passes of lowering share: a Program under construction, with its buffers, groups and
@@ -19,11 +20,12 @@ class Lowering {
   /// One micro-batch: every step of the sharded graph in order. Gradients of parameters go into
   /// their units.
   void emit_micro_batch(int micro_batch);
+  /// ZeRO level 3, when all micro-batches are there: gathers around the uses of each unit.
+  void gather_weights();
+  /// Likewise: reductions of gradients.
+  void insert_gradient_reductions();
   /// The loss over all ranks.
   void emit_loss_reduction();
-  /// Reductions of gradients, each right after the last instruction that adds to its bucket (of the
-  /// last micro-batch).
-  void insert_gradient_reductions();
   /// Norm, verdict, update, and the gathering of parameters.
   void emit_update();
   /// Steps only until the logits are there; returns where.
@@ -59,8 +61,10 @@ class Lowering {
   void emit_compute(const ShardedStep& step, std::size_t at);
   void emit_step(std::size_t at);
   void begin_micro_batch(int micro_batch);
-  void check_gradients_in_place() const;
   void emit(Instruction instruction);
+  Instruction kernel_instruction(const std::string& name, const kernels::KernelCall& call,
+                                 std::vector<Operand> inputs, std::vector<Operand> outputs,
+                                 double flops);
   void emit_kernel(const std::string& name, const kernels::KernelCall& call,
                    std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
                    Phase phase);
@@ -73,10 +77,19 @@ class Lowering {
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
                        const Operand& operand);
   void emit_optimizer(const Unit& unit);
-  void emit_parameter_gather(const std::vector<std::size_t>& bucket);
-  std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket);
+  Instruction weight_gather(const std::vector<std::size_t>& units);
   [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
                                    DType dtype) const;
+
+  // reduce.cpp
+  struct RawGradients;
+  [[nodiscard]] bool reduces_every_micro_batch() const;
+  void check_gradients_in_place() const;
+  RawGradients raw_gradients(int round);
+  void prepare_raw(std::size_t u, const RawGradients& raw,
+                   const std::vector<Insertions::Place>& reduced, Insertions& insertions);
+  std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket,
+                                             const RawGradients& raw, int round);
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(
       const std::vector<std::size_t>& ready) const;
 

@@ -10,12 +10,11 @@ void Lowering::emit(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
 }
 
-void Lowering::emit_kernel(const std::string& name, const kernels::KernelCall& call,
-                           std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
-                           Phase phase) {
+Instruction Lowering::kernel_instruction(const std::string& name, const kernels::KernelCall& call,
+                                         std::vector<Operand> inputs, std::vector<Operand> outputs,
+                                         double flops) {
   Instruction instruction;
   instruction.name = name;
-  instruction.phase = phase;
   instruction.work = KernelWork{call.op, call.parameters, call.accumulate};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     inputs[i].shape = call.inputs[i].shape;
@@ -30,6 +29,15 @@ void Lowering::emit_kernel(const std::string& name, const kernels::KernelCall& c
     instruction.scratch =
         transient(name + " scratch", DType::UInt8, {bytes}, Lane::Private, Category::Workspace);
   }
+  return instruction;
+}
+
+void Lowering::emit_kernel(const std::string& name, const kernels::KernelCall& call,
+                           std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
+                           Phase phase) {
+  Instruction instruction =
+      kernel_instruction(name, call, std::move(inputs), std::move(outputs), flops);
+  instruction.phase = phase;
   emit(std::move(instruction));
 }
 
@@ -69,6 +77,9 @@ StreamId Lowering::communication_stream() {
 
 void Lowering::begin_micro_batch(int micro_batch) {
   micro_batch_ = micro_batch;
+  if (reduces_every_micro_batch()) {
+    gradient_written_.assign(gradient_written_.size(), false);
+  }
   placed_.assign(sharded_.copies.size(), {});
   for (const CopyId id : sharded_.parameters) {
     placed_[static_cast<std::size_t>(id)] = parameter_operand(id);
@@ -252,6 +263,9 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
     input_starts.push_back(local_start(id));
     input_types.push_back(inputs.back().dtype);
   }
+  if (const int unread = op.definition->unread_input; unread >= 0) {
+    inputs[static_cast<std::size_t>(unread)].buffer = -1;
+  }
   std::vector<Shape> output_shapes;
   std::vector<DType> output_types;
   std::vector<Operand> outputs;
@@ -273,23 +287,9 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
     }
   }
   const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);
-  emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops,
-              op.direction == Direction::Forward ? Phase::Forward : Phase::Backward);
-}
-
-/// Contributions to one gradient lie alike in every layout of this version, so each op writes the
-/// accumulator itself.
-void Lowering::check_gradients_in_place() const {
-  for (const ShardedGradient& gradient : sharded_.gradients) {
-    for (const CopyId id : gradient.contributions) {
-      const bool moved =
-          std::any_of(sharded_.steps.begin(), sharded_.steps.end(), [&](const ShardedStep& step) {
-            return step.kind == ShardedStep::Kind::Move && step.to == id;
-          });
-      SW_CHECK(!moved, "{}: contributions to its gradient lie differently",
-               model_.graph.value(gradient.parameter).name);
-    }
-  }
+  emit_kernel(
+      op.name, call, std::move(inputs), std::move(outputs), flops,
+      op.direction == Direction::Forward && !step.recomputed ? Phase::Forward : Phase::Backward);
 }
 
 }  // namespace sw

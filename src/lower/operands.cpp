@@ -93,7 +93,9 @@ Operand Lowering::transient(const std::string& name, DType dtype, const Shape& s
 Lowering::Placed Lowering::parameter_operand(CopyId id) const {
   const auto [unit, member] = member_of_.at(copy(id).value);
   const Unit& in = state_.units[unit];
-  return {state_.weights(in, in.members[member], local_shape(id)), true};
+  const DType dtype = state_.options.precision;
+  // As if the whole unit were there: gather_weights makes it so.
+  return {{in.weights, in.members[member].offset * size_of(dtype), dtype, local_shape(id)}, true};
 }
 
 /// Where an output goes: into its gradient's accumulator, in place of an input that nobody needs

@@ -74,15 +74,17 @@ class Planner {
   /// have their own; what it cannot cut is one small unit per stage, so that no layer's reduction
   /// waits for it.
   std::string unit_of(const Value& parameter, const Sharding& own) const {
+    const std::string own_unit =
+        parameter.layer >= 0 ? fmt::format("layers.{}", parameter.layer) : parameter.name;
     if (parameter.frozen) {
-      return "frozen";
+      return own_unit + ".frozen";
     }
     const bool can_cut = parameter.letters.find_first_of("hgfv") != std::string::npos;
     const bool replicated = tp_ >= 0 && own[static_cast<std::size_t>(tp_)].is_replicate();
     if (!can_cut || replicated) {
       return "small";
     }
-    return parameter.layer >= 0 ? fmt::format("layers.{}", parameter.layer) : parameter.name;
+    return own_unit;
   }
 
   void group_into_units() {
@@ -126,11 +128,12 @@ class Planner {
     const bool gathered = options.zero >= 1 && n > 1;
     unit.weights =
         add(unit.name + ".weights", Category::Parameters, gathered ? lane_ : Lane::Private,
-            unit.elements * size_of(options.precision));
+            plan_.weight_range(unit).size() * size_of(options.precision));
     if (unit.frozen || !options.train) {
       return;
     }
-    unit.gradients = add(unit.name + ".gradients", Category::Gradients, lane_, unit.elements * 4);
+    unit.gradients = add(unit.name + ".gradients", Category::Gradients, lane_,
+                         plan_.gradient_range(unit).size() * 4);
     const std::int64_t state = plan_.optimizer_range(unit).size() * 4;
     if (options.precision != DType::Float32) {
       unit.master = add(unit.name + ".master", Category::Optimizer, Lane::Private, state);
@@ -152,20 +155,36 @@ class Planner {
 
 }  // namespace
 
-Range StatePlan::optimizer_range(const Unit& unit) const {
-  return options.zero >= 1 ? unit.slice : Range{0, unit.elements};
+Range StatePlan::kept(const Unit& unit, int cut_from_level) const {
+  return options.zero >= cut_from_level ? unit.slice : Range{0, unit.elements};
 }
 
-Operand StatePlan::weights(const Unit& unit, const UnitMember& member, const Shape& local) const {
-  return {unit.weights, member.offset * size_of(options.precision), options.precision, local};
+Operand StatePlan::weights(const Unit& unit, const Range& elements) const {
+  const DType dtype = options.precision;
+  return {unit.weights,
+          (elements.begin - weight_range(unit).begin) * size_of(dtype),
+          dtype,
+          {elements.size()}};
+}
+
+Operand StatePlan::gradients(const Unit& unit, const Range& elements) const {
+  constexpr DType kType = DType::Float32;
+  return {unit.gradients,
+          (elements.begin - gradient_range(unit).begin) * size_of(kType),
+          kType,
+          {elements.size()}};
+}
+
+Range part_in(const UnitMember& member, const Range& range) {
+  const std::int64_t begin = std::max(range.begin, member.offset);
+  return {begin, std::max(begin, std::min(range.end, member.offset + member.elements))};
 }
 
 std::vector<OwnedPiece> owned_pieces(const StatePlan& state) {
   std::vector<OwnedPiece> pieces;
   for (const Unit& unit : state.units) {
     for (const UnitMember& member : unit.members) {
-      const Range mine{std::max(unit.slice.begin, member.offset),
-                       std::min(unit.slice.end, member.offset + member.elements)};
+      const Range mine = part_in(member, unit.slice);
       if (member.counted_here && mine.begin < mine.end) {
         pieces.push_back(
             {&unit, &member, {mine.begin - member.offset, mine.end - member.offset}, mine.begin});

@@ -33,8 +33,8 @@ struct Unit {
   std::int64_t elements = 0;  ///< padded to a multiple of the data group's size times kUnitBlock
   bool frozen = false;        ///< weights only
   Range slice;  ///< what this rank owns of the padded unit, by its place in the data group
-  BufferId weights = -1, gradients = -1,
-           master = -1;  ///< master: -1 when the weights are float32 themselves
+  /// Of the ranges below. master: -1 when the weights are float32 themselves.
+  BufferId weights = -1, gradients = -1, master = -1;
   std::vector<BufferId> moments;
 };
 
@@ -55,16 +55,25 @@ struct StatePlan {
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
   BufferId count = -1, loss = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
 
-  /// Elements of `unit`'s optimizer state on this rank, as a range of the unit: the slice under
-  /// ZeRO, else all.
-  [[nodiscard]] Range optimizer_range(const Unit& unit) const;
-  /// The weights of a member in this rank's memory.
-  [[nodiscard]] Operand weights(const Unit& unit, const UnitMember& member,
-                                const Shape& local) const;
+  /// What this rank keeps of a unit from step to step, as ranges of the unit: the slice from the
+  /// ZeRO level that cuts it, else all.
+  [[nodiscard]] Range optimizer_range(const Unit& unit) const { return kept(unit, 1); }
+  [[nodiscard]] Range gradient_range(const Unit& unit) const { return kept(unit, 2); }
+  [[nodiscard]] Range weight_range(const Unit& unit) const { return kept(unit, 3); }
+  /// Elements of a unit, all of which this rank keeps, in its memory.
+  [[nodiscard]] Operand weights(const Unit& unit, const Range& elements) const;
+  [[nodiscard]] Operand gradients(const Unit& unit, const Range& elements) const;
   [[nodiscard]] const Buffer& buffer(BufferId id) const {
     return buffers.at(static_cast<std::size_t>(id));
   }
+
+ private:
+  [[nodiscard]] Range kept(const Unit& unit, int cut_from_level) const;
 };
+
+/// The part of a member that lies in `range` (elements of its unit), as elements of the unit; empty
+/// when none does.
+[[nodiscard]] Range part_in(const UnitMember& member, const Range& range);
 
 /// A piece of a member that this rank owns: each element of each parameter is owned once over all
 /// ranks.
@@ -73,6 +82,7 @@ struct OwnedPiece {
   const UnitMember* member = nullptr;
   Range elements;            ///< of the member's shard
   std::int64_t in_unit = 0;  ///< elements from the unit's start
+  [[nodiscard]] Range place() const { return {in_unit, in_unit + elements.size()}; }
 };
 [[nodiscard]] std::vector<OwnedPiece> owned_pieces(const StatePlan& state);
 

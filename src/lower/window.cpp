@@ -48,123 +48,6 @@ void Lowering::emit_loss_reduction() {
   emit_all_reduce("loss", axes, program_.host.loss);
 }
 
-/// Consecutive units, in the order in which their gradients become ready, until a bucket is full.
-std::vector<std::vector<std::size_t>> Lowering::buckets(
-    const std::vector<std::size_t>& ready) const {
-  std::vector<std::size_t> order;
-  for (std::size_t u = 0; u < state_.units.size(); ++u) {
-    if (state_.units[u].gradients >= 0) {
-      order.push_back(u);
-    }
-  }
-  // The small unit is reduced over tp first; it stands last and alone, so that no layer waits for
-  // it.
-  const auto small = [&](std::size_t unit) { return state_.units[unit].name == "small"; };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(small(a), ready[a]) < std::pair(small(b), ready[b]);
-  });
-  const double full = options_.bucket_mib * 1024 * 1024;
-  std::vector<std::vector<std::size_t>> result;
-  double bytes = 0;
-  for (const std::size_t unit : order) {
-    if (result.empty() || bytes >= full || small(unit)) {
-      result.emplace_back();
-      bytes = 0;
-    }
-    result.back().push_back(unit);
-    bytes += static_cast<double>(state_.units[unit].elements) * 4;
-  }
-  return result;
-}
-
-void Lowering::insert_gradient_reductions() {
-  check_gradients_in_place();
-  // The last instruction that adds to each unit's gradients.
-  std::vector<std::size_t> ready(state_.units.size(), 0);
-  for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-    for (const Operand& output : program_.instructions[i].outputs) {
-      for (std::size_t u = 0; u < state_.units.size(); ++u) {
-        if (output.buffer >= 0 && output.buffer == state_.units[u].gradients) {
-          ready[u] = i;
-        }
-      }
-    }
-  }
-  update_order_ = buckets(ready);
-  std::vector<std::pair<std::size_t, Instruction>> insertions;  // after which instruction
-  for (const std::vector<std::size_t>& bucket : update_order_) {
-    std::size_t after = insertions.empty() ? 0 : insertions.back().first;
-    for (const std::size_t unit : bucket) {
-      after = std::max(after, ready[unit]);
-    }
-    for (Instruction& instruction : bucket_reductions(bucket)) {
-      insertions.emplace_back(after, std::move(instruction));
-    }
-  }
-  std::vector<Instruction> merged;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-    merged.push_back(std::move(program_.instructions[i]));
-    for (; next < insertions.size() && insertions[next].first == i; ++next) {
-      merged.push_back(std::move(insertions[next].second));
-    }
-  }
-  program_.instructions = std::move(merged);
-}
-
-/// Model axes first (what is Partial on tp), then the data axes: all-reduce, or reduce-scatter when
-/// the optimizer state is cut.
-std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size_t>& bucket) {
-  std::vector<Instruction> result;
-  Instruction over_tp;
-  over_tp.name = "gradients of weights whole on tp";
-  over_tp.phase = Phase::Window;
-  CollectiveWork sum{CollectiveKind::AllReduce, ReduceOp::Sum, 0, {}, -1, {}, {}};
-  for (const std::size_t u : bucket) {
-    for (const UnitMember& member : state_.units[u].members) {
-      if (member.sum_over_tp) {
-        over_tp.inputs.push_back(
-            unit_range(state_.units[u].gradients, member.offset, member.elements, DType::Float32));
-        sum.dims.push_back(-1);
-      }
-    }
-  }
-  if (!over_tp.inputs.empty()) {
-    over_tp.outputs = over_tp.inputs;
-    over_tp.stream = 0;
-    sum.group = group({sharded_.mesh.find("tp")}, 0);
-    over_tp.work = sum;
-    result.push_back(std::move(over_tp));
-  }
-  if (state_.data_group.size() > 1) {
-    const bool scatter = state_.options.zero >= 1;
-    const StreamId stream = communication_stream();
-    Instruction reduce;
-    reduce.name = "gradients " + state_.units[bucket.front()].name;
-    reduce.phase = Phase::Window;
-    reduce.stream = stream;
-    CollectiveWork work{scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
-                        ReduceOp::Sum,
-                        group(state_.data_axes, stream),
-                        {},
-                        -1,
-                        {},
-                        {}};
-    for (const std::size_t u : bucket) {
-      const Unit& unit = state_.units[u];
-      const Operand whole = unit_range(unit.gradients, 0, unit.elements, DType::Float32);
-      reduce.inputs.push_back(whole);
-      reduce.outputs.push_back(
-          scatter ? unit_range(unit.gradients, unit.slice.begin, unit.slice.size(), DType::Float32)
-                  : whole);
-      work.dims.push_back(scatter ? 0 : -1);
-    }
-    reduce.work = work;
-    result.push_back(std::move(reduce));
-  }
-  return result;
-}
-
 void Lowering::emit_update() {
   program_.host.settings = {state_.settings, 0, DType::Float64, {kSettings}};
   program_.host.verdict = {state_.verdict, 0, DType::Float64, {kVerdict}};
@@ -175,8 +58,7 @@ void Lowering::emit_update() {
   squares.work = WindowWork{WindowKind::Squares};
   for (const OwnedPiece& piece : owned_pieces(state_)) {
     if (piece.unit->gradients >= 0) {
-      squares.inputs.push_back(
-          unit_range(piece.unit->gradients, piece.in_unit, piece.elements.size(), DType::Float32));
+      squares.inputs.push_back(state_.gradients(*piece.unit, piece.place()));
     }
   }
   squares.outputs = {words};
@@ -202,8 +84,13 @@ void Lowering::emit_update() {
     for (const std::size_t unit : bucket) {
       emit_optimizer(state_.units[unit]);
     }
-    if (state_.options.zero >= 1 && state_.data_group.size() > 1) {
-      emit_parameter_gather(bucket);
+    if ((state_.options.zero == 1 || state_.options.zero == 2) && state_.data_group.size() > 1) {
+      Instruction gather = weight_gather(bucket);
+      for (const std::size_t unit : bucket) {
+        gather.outputs.push_back(
+            state_.weights(state_.units[unit], {0, state_.units[unit].elements}));
+      }
+      emit(std::move(gather));
     }
   }
 }
@@ -225,21 +112,20 @@ void Lowering::emit_optimizer(const Unit& unit) {
   instruction.phase = Phase::Window;
   instruction.inputs = {program_.host.settings, program_.host.verdict};
   for (const UnitMember& member : unit.members) {
-    const std::int64_t begin = std::max(mine.begin, member.offset);
-    const std::int64_t count = std::min(mine.end, member.offset + member.elements) - begin;
-    if (count <= 0) {
+    const Range part = part_in(member, mine);
+    if (part.size() == 0) {
       continue;
     }
-    instruction.inputs.push_back(unit_range(unit.gradients, begin, count, DType::Float32));
-    const std::int64_t in_state = begin - mine.begin;
-    instruction.outputs.push_back(work.rounded
-                                      ? unit_range(unit.master, in_state, count, DType::Float32)
-                                      : unit_range(unit.weights, begin, count, DType::Float32));
+    const std::int64_t in_state = part.begin - mine.begin;
+    instruction.inputs.push_back(state_.gradients(unit, part));
+    instruction.outputs.push_back(
+        work.rounded ? unit_range(unit.master, in_state, part.size(), DType::Float32)
+                     : state_.weights(unit, part));
     for (const BufferId moment : unit.moments) {
-      instruction.outputs.push_back(unit_range(moment, in_state, count, DType::Float32));
+      instruction.outputs.push_back(unit_range(moment, in_state, part.size(), DType::Float32));
     }
     if (work.rounded) {
-      instruction.outputs.push_back(unit_range(unit.weights, begin, count, DType::BFloat16));
+      instruction.outputs.push_back(state_.weights(unit, part));
     }
     work.weight_decay.push_back(
         options_.decays(model_.graph.value(member.parameter)) ? optimizer.weight_decay : 0);
@@ -251,23 +137,21 @@ void Lowering::emit_optimizer(const Unit& unit) {
   emit(std::move(instruction));
 }
 
-void Lowering::emit_parameter_gather(const std::vector<std::size_t>& bucket) {
+/// All-gather of whole units from the slices that ranks keep; outputs are the caller's.
+Instruction Lowering::weight_gather(const std::vector<std::size_t>& units) {
   const StreamId stream = communication_stream();
   Instruction gather;
-  gather.name = "weights " + state_.units[bucket.front()].name;
+  gather.name = "weights " + state_.units[units.front()].name;
   gather.phase = Phase::Window;
   gather.stream = stream;
   CollectiveWork work{
       CollectiveKind::AllGather, ReduceOp::Sum, group(state_.data_axes, stream), {}, -1, {}, {}};
-  for (const std::size_t u : bucket) {
-    const Unit& unit = state_.units[u];
-    gather.inputs.push_back(
-        unit_range(unit.weights, unit.slice.begin, unit.slice.size(), state_.options.precision));
-    gather.outputs.push_back(unit_range(unit.weights, 0, unit.elements, state_.options.precision));
+  for (const std::size_t u : units) {
+    gather.inputs.push_back(state_.weights(state_.units[u], state_.units[u].slice));
     work.dims.push_back(0);
   }
   gather.work = work;
-  emit(std::move(gather));
+  return gather;
 }
 
 Program Lowering::finish(std::string name) {
@@ -285,6 +169,7 @@ Program lower_training(const ModelGraph& model, const ShardedGraph& sharded, con
   for (int m = 0; m < options.micro_batches; ++m) {
     lowering.emit_micro_batch(m);
   }
+  lowering.gather_weights();
   lowering.insert_gradient_reductions();
   lowering.emit_loss_reduction();
   lowering.emit_update();
@@ -296,6 +181,7 @@ Program lower_evaluation(const ModelGraph& model, const ShardedGraph& sharded,
   Lowering lowering(model, sharded, state, rank, options);
   lowering.emit_count();
   lowering.emit_micro_batch(0);
+  lowering.gather_weights();
   lowering.emit_loss_reduction();
   return lowering.finish("evaluate");
 }
@@ -304,6 +190,7 @@ GenerationProgram lower_generation(const ModelGraph& model, const ShardedGraph& 
                                    const StatePlan& state, int rank, const LowerOptions& options) {
   Lowering lowering(model, sharded, state, rank, options);
   const Operand logits = lowering.emit_until_logits();
+  lowering.gather_weights();
   return {lowering.finish("generate"), logits};
 }
 

@@ -43,7 +43,8 @@ struct ParallelOptions {
   int zero = 1;
   int zero_group = 0;  ///< ranks a level shards over; 0 = all of dp x cp
   ReduceGradients reduce_gradients = ReduceGradients::Window;
-  int prefetch = 1;  ///< units gathered ahead, level 3
+  int prefetch = 1;                   ///< units gathered ahead, level 3
+  bool reshard_after_forward = true;  ///< level 3: gathered again for the backward
   double bucket_mib = 25;
   bool overlap = true;
   bool keep_gathered = false;

@@ -6,7 +6,7 @@
 namespace sw {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -21,7 +21,7 @@ std::string quoted(std::string_view text) {
   return result + '"';
 }
 
-std::string value(const std::string& text) { return quoted(text); }
+std::string value(const std::string& text) { return in_quotes(text); }
 std::string value(bool flag) { return flag ? "true" : "false"; }
 /// The shortest text that reads back as the same number.
 template <typename Number>
@@ -58,9 +58,9 @@ class Writer {
 
   std::string write() {
     line("program", program_);
-    for (const std::string& note : program_.notes) out_ += fmt::format("note {}\n", quoted(note));
+    for (const std::string& note : program_.notes) out_ += fmt::format("note {}\n", in_quotes(note));
     for (std::size_t i = 0; i < program_.streams.size(); ++i) {
-      out_ += fmt::format("stream {}  # {}\n", quoted(program_.streams[i]), i);
+      out_ += fmt::format("stream {}  # {}\n", in_quotes(program_.streams[i]), i);
     }
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {
       line("group", program_.groups[i], fmt::format("{}", i));
@@ -135,7 +135,7 @@ class Writer {
     out_ += "  ";
     line(word, operand,
          operand.buffer >= 0 && buffer < program_.buffers.size()
-             ? quoted(program_.buffers[buffer].name)
+             ? in_quotes(program_.buffers[buffer].name)
              : "");
   }
 

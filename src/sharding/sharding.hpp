@@ -37,6 +37,7 @@ struct ShardedStep {
   sw::Move move;     ///< Move
   OpId op = -1;      ///< Compute
   std::vector<CopyId> inputs, outputs;
+  bool recomputed = false;  ///< a forward step that runs again, in the backward
 };
 
 /// A parameter's raw gradient: contributions in one sharding each (Partial on the axes it must be

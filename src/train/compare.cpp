@@ -54,6 +54,7 @@ class ReplicaCheck {
       for (const Range& range : piece.range.box) {
         key += fmt::format(" {}", range.begin);
       }
+      key += fmt::format(" {}", piece.range.elements.begin);
       const auto* begin = reinterpret_cast<const char*>(piece.data);
       const std::string bytes(
           begin, static_cast<std::size_t>(piece.range.elements.size() * size_of(piece.dtype)));

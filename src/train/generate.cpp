@@ -108,7 +108,8 @@ Generator::Generator(const ModelConfig& config, std::int64_t length, const ReadW
   for (const Unit& unit : state.units) {
     for (const UnitMember& member : unit.members) {
       auto* data = reinterpret_cast<float*>(
-          memory_->address(generation_.program, state.weights(unit, member, {member.elements})));
+          memory_->address(generation_.program,
+                           state.weights(unit, {member.offset, member.offset + member.elements})));
       read(compilation_.model().graph.value(member.parameter).name,
            {member.box, {0, member.elements}},
            std::span(data, static_cast<std::size_t>(member.elements)));

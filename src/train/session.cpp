@@ -118,25 +118,27 @@ std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) {
   return result;
 }
 
-/// Sets the weights of one member from float32 values of this rank's whole shard: the copy that is
-/// multiplied, and the master.
+/// Sets the weights of one member from what this rank keeps of it: the copy that is multiplied, and
+/// the master.
 void Session::set_weights(const Unit& unit, const UnitMember& member,
-                          const std::vector<float>& values) {
-  if (state_.options.precision == DType::Float32) {
-    std::copy(values.begin(), values.end(), floats(unit.weights, member.offset));
+                          std::span<const float> values) {
+  const Range kept = part_in(member, state_.weight_range(unit));
+  SW_CHECK(kept.size() == static_cast<std::int64_t>(values.size()), "{} values for {} weights",
+           values.size(), kept.size());
+  if (values.empty()) {
     return;
   }
-  auto* rounded =
-      reinterpret_cast<BFloat16*>(address(state_.weights(unit, member, {member.elements})));
-  std::transform(values.begin(), values.end(), rounded, to_bfloat16);
-  if (unit.master >= 0) {
-    const Range mine = state_.optimizer_range(unit);
-    const std::int64_t begin = std::max(mine.begin, member.offset);
-    const std::int64_t end = std::min(mine.end, member.offset + member.elements);
-    if (begin < end) {
-      std::copy(values.begin() + (begin - member.offset), values.begin() + (end - member.offset),
-                floats(unit.master, begin - mine.begin));
-    }
+  std::byte* weights = address(state_.weights(unit, kept));
+  if (state_.options.precision == DType::Float32) {
+    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(weights));
+    return;
+  }
+  std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(weights), to_bfloat16);
+  const Range mine = part_in(member, state_.optimizer_range(unit));
+  if (unit.master >= 0 && mine.size() > 0) {
+    const auto first = values.begin() + (mine.begin - kept.begin);
+    std::copy(first, first + mine.size(),
+              floats(unit.master, mine.begin - state_.optimizer_range(unit).begin));
   }
 }
 
@@ -153,11 +155,7 @@ std::vector<Piece> Session::owned_state() const {
           reinterpret_cast<const std::byte*>(floats(owned.unit->master, in_state)));
     } else {
       const DType dtype = state_.options.precision;
-      add("weight", dtype,
-          address({owned.unit->weights,
-                   owned.in_unit * size_of(dtype),
-                   dtype,
-                   {owned.elements.size()}}));
+      add("weight", dtype, address(state_.weights(*owned.unit, owned.place())));
     }
     for (const auto& [name, buffer] : moments(*owned.unit)) {
       add(name, DType::Float32, reinterpret_cast<const std::byte*>(floats(buffer, in_state)));
@@ -170,9 +168,9 @@ std::vector<Piece> Session::owned_gradients() const {
   std::vector<Piece> pieces;
   for (const OwnedPiece& owned : owned_pieces(state_)) {
     if (owned.unit->gradients >= 0) {
-      pieces.push_back(make_piece(
-          parameter(*owned.member), "gradient", DType::Float32, *owned.member, owned.elements,
-          reinterpret_cast<const std::byte*>(floats(owned.unit->gradients, owned.in_unit))));
+      pieces.push_back(make_piece(parameter(*owned.member), "gradient", DType::Float32,
+                                  *owned.member, owned.elements,
+                                  address(state_.gradients(*owned.unit, owned.place()))));
     }
   }
   return pieces;
@@ -184,7 +182,8 @@ int Session::first_non_finite() const {
     if (owned.unit->gradients < 0) {
       continue;
     }
-    const float* values = floats(owned.unit->gradients, owned.in_unit);
+    const auto* values =
+        reinterpret_cast<const float*>(address(state_.gradients(*owned.unit, owned.place())));
     const bool finite = std::all_of(values, values + owned.elements.size(),
                                     [](float value) { return std::isfinite(value); });
     const auto place = static_cast<int>(owned.member->order);
@@ -198,9 +197,11 @@ int Session::first_non_finite() const {
 std::vector<Piece> Session::held_weights() const {
   std::vector<Piece> pieces;
   for_each_member([&](const Unit& unit, const UnitMember& member) {
-    pieces.push_back(make_piece(parameter(member), "weight", state_.options.precision, member,
-                                {0, member.elements},
-                                address(state_.weights(unit, member, {member.elements}))));
+    const Range kept = part_in(member, state_.weight_range(unit));
+    if (kept.size() > 0) {
+      pieces.push_back(make_piece(parameter(member), "weight", state_.options.precision, member,
+                                  kept_of(unit, member), address(state_.weights(unit, kept))));
+    }
   });
   return pieces;
 }

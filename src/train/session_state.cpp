@@ -9,6 +9,12 @@
 
 namespace sw {
 
+/// What this rank keeps of a member's weights, as elements of the member's shard.
+Range Session::kept_of(const Unit& unit, const UnitMember& member) const {
+  const Range kept = part_in(member, state_.weight_range(unit));
+  return {kept.begin - member.offset, kept.end - member.offset};
+}
+
 void Session::initialize(std::uint64_t seed) {
   std::map<std::string, ParameterSpec> specs;
   for (ParameterSpec& spec : parameter_specs(compilation_.options().model)) {
@@ -17,7 +23,10 @@ void Session::initialize(std::uint64_t seed) {
   for_each_member([&](const Unit& unit, const UnitMember& member) {
     std::vector<float> values(static_cast<std::size_t>(member.elements));
     sw::initialize(specs.at(parameter(member).name), seed, member.box, values);
-    set_weights(unit, member, values);
+    const Range kept = kept_of(unit, member);
+    set_weights(unit, member,
+                std::span(values).subspan(static_cast<std::size_t>(kept.begin),
+                                          static_cast<std::size_t>(kept.size())));
   });
 }
 
@@ -29,8 +38,9 @@ void Session::load_model_folder(const std::filesystem::path& path) {
   };
   const ModelWeights weights(compilation_.options().model, path, note);
   for_each_member([&](const Unit& unit, const UnitMember& member) {
-    std::vector<float> values(static_cast<std::size_t>(member.elements));
-    weights.read(parameter(member).name, {member.box, {0, member.elements}}, values);
+    const Range kept = kept_of(unit, member);
+    std::vector<float> values(static_cast<std::size_t>(kept.size()));
+    weights.read(parameter(member).name, {member.box, kept}, values);
     set_weights(unit, member, values);
   });
 }
@@ -59,23 +69,26 @@ void Session::load_checkpoint(const CheckpointReader& reader) {
       reader.read(value.name, state, {member.box, elements},
                   std::span(out, static_cast<std::size_t>(elements.size() * size_of(dtype))));
     };
-    const Range all{0, member.elements};
-    if (unit.frozen) {
-      read("weight", all, state_.options.precision,
-           address(state_.weights(unit, member, {member.elements})));
+    const Range kept = kept_of(unit, member);
+    if (kept.size() == 0) {
       return;
     }
-    std::vector<float> values(static_cast<std::size_t>(member.elements));
-    read("weight", all, DType::Float32, reinterpret_cast<std::byte*>(values.data()));
+    if (unit.frozen) {
+      read("weight", kept, state_.options.precision,
+           address(state_.weights(unit, part_in(member, state_.weight_range(unit)))));
+      return;
+    }
+    std::vector<float> values(static_cast<std::size_t>(kept.size()));
+    read("weight", kept, DType::Float32, reinterpret_cast<std::byte*>(values.data()));
     set_weights(unit, member, values);
-    const Range mine = state_.optimizer_range(unit);
-    const Range held{std::max(mine.begin, member.offset) - member.offset,
-                     std::min(mine.end, member.offset + member.elements) - member.offset};
-    if (held.begin < held.end) {
-      for (const auto& [name, buffer] : moments(unit)) {
-        read(name, held, DType::Float32,
-             reinterpret_cast<std::byte*>(floats(buffer, held.begin + member.offset - mine.begin)));
-      }
+    const Range mine = part_in(member, state_.optimizer_range(unit));
+    if (mine.size() == 0) {
+      return;
+    }
+    for (const auto& [name, buffer] : moments(unit)) {
+      read(name, {mine.begin - member.offset, mine.end - member.offset}, DType::Float32,
+           reinterpret_cast<std::byte*>(
+               floats(buffer, mine.begin - state_.optimizer_range(unit).begin)));
     }
   });
 }

@@ -44,46 +44,117 @@ std::int64_t sent(const Ledger& ledger, CollectiveKind kind, const char* axis) {
   return found == ledger.end() ? 0 : found->second.sent_bytes;
 }
 
-/// Sent per rank and window with q = (n-1)/n: zero 0 2q·Ug; zero 1 q·Ug and q·U. Count and loss
-/// travel on the same axis: 8 and 4 bytes, reduced.
+/// Sent per rank and window with q = (n-1)/n and M micro-batches: zero 0 2q·Ug; 1 q·Ug + q·U; 2
+/// M·q·Ug + q·U; 3 M·q·Ug + 2M·q·U, where embedding and head, whose weights one direction uses, are
+/// gathered once. Count and loss travel on the same axis: 8 and 4 bytes, reduced.
 TEST(DataParallel, SendsTheBytesOfTheClosedFormPerLevel) {
+  constexpr int kMicroBatches = 2;
   for (const int n : {2, 3, 4}) {
-    for (const int zero : {0, 1}) {
-      const Program program = Compilation(options_of(n, 1, zero)).training(0);
-      const Ledger ledger = planned_ledger(program, Algorithm::Direct);
-      const std::int64_t gradients = unit_bytes(program, "gradients");
-      const std::int64_t share = gradients / n * (n - 1);
+    for (const int zero : {0, 1, 2, 3}) {
+      CompileOptions options = options_of(n, 1, zero);
+      if (zero >= 2) {
+        options.parallel.reduce_gradients = ReduceGradients::MicroBatch;
+      }
+      const Compilation compilation(options);
+      const Ledger ledger = planned_ledger(compilation.training(0), Algorithm::Direct);
+      std::int64_t all = 0;
+      std::int64_t used_twice = 0;
+      for (const Unit& unit : compilation.state(0).units) {
+        all += unit.elements * 4;
+        const bool layer = unit.name.starts_with("layers.") || unit.name == "small";
+        used_twice += layer ? unit.elements * 4 : 0;
+      }
+      const std::int64_t share = all / n * (n - 1);
+      const std::int64_t again = used_twice / n * (n - 1);
       std::int64_t scalars =
           0;  // an all-reduce of one element: rank 0 owns it and sends it to the others
       for (const std::int64_t element : {8, 4}) {
         scalars += element * (n - 1);
       }
-      if (zero == 0) {
-        EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, "dp"), 2 * share + scalars);
-        EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "dp"), 0);
-      } else {
-        EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "dp"), share);
-        EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "dp"),
-                  unit_bytes(program, "weights") / n * (n - 1));
-        EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, "dp"), scalars);
-      }
+      EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, "dp"),
+                (zero == 0 ? 2 * share : 0) + scalars);
+      EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "dp"),
+                share * (zero == 0   ? 0
+                         : zero == 1 ? 1
+                                     : kMicroBatches));
+      EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "dp"),
+                zero == 0  ? 0
+                : zero < 3 ? share
+                           : kMicroBatches * (share + again));
     }
   }
 }
 
+/// The field's worked example: 8 MiB of parameters on 4 ranks send 12, 12, 12 and 18 MiB.
+TEST(DataParallel, OfEightMebibytesOnFourRanksSendsTheWorkedExample) {
+  for (const int zero : {0, 1, 2, 3}) {
+    CompileOptions options = options_of(4, 1, zero);
+    options.model.hidden = 256;
+    options.model.layers = 2;
+    options.model.heads = options.model.kv_heads = 4;
+    options.model.head_dim = 64;
+    options.model.feed_forward = 1024;  // a layer: 4 x 256 x 256 + 3 x 256 x 1024 = 2^20 weights
+    options.accumulation = 1;
+    const Program program = Compilation(options).training(0);
+    std::int64_t bytes = 0;
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.name.find("layers.") == std::string::npos) {
+        continue;
+      }
+      if (const auto* work = std::get_if<CollectiveWork>(&instruction.work)) {
+        const std::int64_t whole =
+            bytes_of(work->kind == CollectiveKind::AllGather ? instruction.outputs.front()
+                                                             : instruction.inputs.front());
+        bytes += whole / 4 * (work->kind == CollectiveKind::AllReduce ? 6 : 3);
+      }
+    }
+    EXPECT_EQ(bytes, (zero < 3 ? 12 : 18) * 1024 * 1024) << "level " << zero;
+  }
+}
+
 /// bfloat16 with float32 masters: 2 (weights) + 4 (gradients) + 12 (master, two moments) bytes per
-/// (padded) parameter; ZeRO-1 divides the last.
+/// (padded) parameter; level 1 divides the last, 2 the gradients too, 3 all.
 TEST(State, HasTheBytesPerParameterOfItsPrecisionAndLevel) {
-  for (const int zero : {0, 1}) {
+  for (const int zero : {0, 1, 2, 3}) {
     CompileOptions options = options_of(4, 1, zero);
     options.precision = DType::BFloat16;
-    const Program program = Compilation(options).training(2);
-    const std::int64_t elements = unit_bytes(program, "gradients") / 4;
-    const MemoryAccount memory = memory_account(program);
-    EXPECT_EQ(memory.parameters, 2 * elements);
-    EXPECT_EQ(memory.gradients, 4 * elements);
-    EXPECT_EQ(memory.optimizer, 12 * elements / (zero == 1 ? 4 : 1));
+    const Compilation compilation(options);
+    std::int64_t elements = 0;
+    for (const Unit& unit : compilation.state(2).units) {
+      elements += unit.elements;
+    }
+    const MemoryAccount memory = memory_account(compilation.training(2));
+    EXPECT_EQ(memory.parameters, 2 * elements / (zero >= 3 ? 4 : 1));
+    EXPECT_EQ(memory.gradients, 4 * elements / (zero >= 2 ? 4 : 1));
+    EXPECT_EQ(memory.optimizer, 12 * elements / (zero >= 1 ? 4 : 1));
   }
+}
+
+/// Gathered parameters take the place of an earlier layer's, and so do raw gradients: twice the
+/// layers need not even one layer more.
+TEST(FullyShardedParameters, TakeTheMemoryOfTheUnitsInUse) {
+  CompileOptions options = options_of(2, 1, 3);
+  options.model.hidden = 128;
+  options.model.feed_forward = 512;
+  options.parallel.reduce_gradients = ReduceGradients::MicroBatch;
+  std::int64_t layer = 0;
+  const auto transient = [&](std::int64_t layers, int prefetch) {
+    options.model.layers = layers;
+    options.parallel.prefetch = prefetch;
+    const Compilation compilation(options);
+    layer = 4 * compilation.state(0).units.at(2).elements;
+    std::int64_t persistent = 0;
+    const Program program = compilation.training(0);
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.lane == Lane::Window && buffer.persistent) {
+        persistent = std::max(persistent, buffer.offset + buffer.bytes);
+      }
+    }
+    return program.window_bytes - persistent;
+  };
+  EXPECT_LT(transient(12, 1), transient(6, 1) + layer);
+  EXPECT_LT(transient(12, 0) + layer / 2, transient(12, 1));
+  EXPECT_LT(transient(12, 1) + layer / 2, transient(12, 3));
 }
 
 TEST(Overlap, GradientsAreReducedOnTheirOwnStreamWhileTheBackwardGoesOn) {

@@ -15,6 +15,8 @@ LAYOUTS = [
     {"tp": 2, "sequence_parallel": False},
     {"tp": 4},
     {"dp": 2, "tp": 2, "zero": 1},
+    {"dp": 2, "tp": 2, "zero": 2, "recompute": "selective"},
+    {"dp": 3, "zero": 3, "recompute": "full"},
 ]
 
 
@@ -116,6 +118,8 @@ class Choices(shardwright.SystemTest):
             {"parallel.overlap": False},
             {"parallel.communicator": "local"},
             {"parallel.zero": 0},
+            {"parallel.zero": 3, "parallel.reduce_gradients": "window"},
+            {"parallel.recompute": "full"},
             {"checkpoint.background": False},
         ]
         results = []

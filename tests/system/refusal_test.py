@@ -74,8 +74,6 @@ class RefusedRunFiles(shardwright.SystemTest):
         for key, value in {
             "parallel.pp": 2,
             "parallel.cp": 2,
-            "parallel.zero": 3,
-            "parallel.recompute": "full",
             "parallel.offload": "optimizer",
             "parallel.communicator": "mpi",
             "train.precision": "float16",

@@ -130,7 +130,9 @@ TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
         }
         CompileOptions options = options_of(tiny_llama(8, dp == 2 ? 2 : 4, dp == 3), dp, tp);
         options.parallel.sequence_parallel = sequence_parallel;
-        options.parallel.zero = (dp + tp) % 2;
+        options.parallel.zero = (dp + tp + (sequence_parallel ? 1 : 0)) % 4;
+        options.parallel.reduce_gradients =
+            tp == 2 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
         options.accumulation = dp == 2 ? 3 : 1;
         SCOPED_TRACE(fmt::format("dp {} tp {} sequence {} zero {}", dp, tp, sequence_parallel,
                                  options.parallel.zero));
@@ -198,6 +200,68 @@ TEST(Bits, AreTheSameForEveryChoiceThatDoesNotChangeTheArithmetic) {
   same_bits(base, run(other, 3));
   other.threads = 2;
   same_bits(base, run(other, 3));
+}
+
+/// The levels cut the same sums differently, and gathers move bytes only: at equal
+/// `reduce_gradients` nothing may change.
+TEST(Bits, AreTheSameForEveryZeroLevel) {
+  for (const DType precision : {DType::Float32, DType::BFloat16}) {
+    for (const auto rounds : {ReduceGradients::Window, ReduceGradients::MicroBatch}) {
+      CompileOptions options = options_of(tiny_llama(4, 2, precision == DType::BFloat16), 3, 2);
+      options.precision = precision;
+      options.parallel.reduce_gradients = rounds;
+      const SideRecord base = run(options, 2);
+      for (const int zero : {1, 2, 3}) {
+        SCOPED_TRACE(fmt::format("zero {}", zero));
+        options.parallel.zero = zero;
+        const SideRecord other = run(options, 2);
+        same_bits(base, other);
+        EXPECT_TRUE(other.account_equal);
+        EXPECT_TRUE(other.replicas_equal);
+      }
+    }
+  }
+}
+
+TEST(Bits, AreTheSameHoweverUnitsAreGathered) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 4, 1);
+  options.parallel.reduce_gradients = ReduceGradients::MicroBatch;
+  const SideRecord base = run(options, 2);
+  options.parallel.zero = 3;
+  for (const int prefetch : {0, 1, 3}) {
+    for (const bool reshard : {false, true}) {
+      SCOPED_TRACE(fmt::format("prefetch {} reshard {}", prefetch, reshard));
+      options.parallel.prefetch = prefetch;
+      options.parallel.reshard_after_forward = reshard;
+      options.parallel.overlap = prefetch != 3;
+      options.parallel.bucket_mib = prefetch == 0 ? 25 : 0.01;
+      const SideRecord other = run(options, 2);
+      same_bits(base, other);
+      EXPECT_TRUE(other.account_equal);
+    }
+  }
+}
+
+/// The same kernels on the same operands; and less memory, in this order.
+TEST(Bits, AreTheSameWithRecomputation) {
+  for (const bool gpt2 : {false, true}) {
+    CompileOptions options = options_of(gpt2 ? tiny_gpt2() : tiny_llama(4, 2), 1, 2);
+    options.parallel.sequence_parallel = !gpt2;
+    options.model.layers = 4;
+    options.accumulation = 1;
+    const SideRecord base = run(options, 2);
+    std::int64_t before = memory_account(Compilation(options).training(0)).activations;
+    for (const Recompute what : {Recompute::Selective, Recompute::Full}) {
+      SCOPED_TRACE(fmt::format("gpt2 {} full {}", gpt2, what == Recompute::Full));
+      options.parallel.recompute = what;
+      const SideRecord other = run(options, 2);
+      same_bits(base, other);
+      EXPECT_TRUE(other.account_equal);
+      const std::int64_t after = memory_account(Compilation(options).training(0)).activations;
+      EXPECT_LT(after, before);
+      before = after;
+    }
+  }
 }
 
 TEST(Numerics, ANonFiniteGradientSkipsTheUpdateOnAllRanks) {

@@ -39,6 +39,7 @@ std::vector<Operator> embedding() {
     return static_cast<double>(elements(inputs.at(2)));
   };
   grad.localize = localize;
+  grad.unread_input = 1;
   return {op, grad};
 }
 

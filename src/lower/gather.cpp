@@ -1,0 +1,80 @@
+#include <map>
+#include <tuple>
+
+#include "lower/insertions.hpp"
+#include "lower/lowering.hpp"
+
+/// ZeRO level 3: weights are kept in slices, so a unit is gathered before it is used and its memory
+/// is free after the last use.
+namespace sw {
+namespace {
+
+/// Instructions that use a unit without a gather between them.
+struct Use {
+  std::size_t unit = 0;
+  std::size_t first = 0;  ///< instruction
+  BufferId gathered = -1;
+};
+
+}  // namespace
+
+/// Compute has been emitted as if `Unit::weights` held the whole unit; its operands are moved to
+/// gathered copies here. One gather serves a unit's uses in a forward, or a backward, or (without
+/// `reshard_after_forward`) both; also a use right after the last one, with no other unit between.
+void Lowering::gather_weights() {
+  if (state_.options.zero < 3 || state_.data_group.size() == 1) {
+    return;
+  }
+  std::map<BufferId, std::size_t> unit_of;
+  for (std::size_t u = 0; u < state_.units.size(); ++u) {
+    unit_of[state_.units[u].weights] = u;
+  }
+  std::vector<Use> uses;
+  std::map<std::tuple<std::size_t, int, Phase>, std::size_t> serving;  // index into uses
+  std::size_t latest = 0;
+  for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+    Instruction& instruction = program_.instructions[i];
+    const Phase phase = options_.reshard_after_forward ? instruction.phase : Phase::Forward;
+    for (Operand& input : instruction.inputs) {
+      const auto found = unit_of.find(input.buffer);
+      if (found == unit_of.end()) {
+        continue;
+      }
+      const std::size_t unit = found->second;
+      const auto [slot, added] =
+          serving.try_emplace({unit, instruction.micro_batch, phase}, uses.size());
+      if (added && !uses.empty() && uses[latest].unit == unit) {
+        slot->second = latest;
+      } else if (added) {
+        const Unit& whole = state_.units[unit];
+        uses.push_back({unit, i,
+                        transient(fmt::format("{}.weights gathered {}", whole.name, uses.size()),
+                                  state_.options.precision, {whole.elements}, Lane::Window,
+                                  Category::Communication)
+                            .buffer});
+      }
+      latest = slot->second;
+      input.buffer = uses[latest].gathered;
+    }
+  }
+  const StreamId stream = communication_stream();
+  const auto ahead = static_cast<std::size_t>(stream == 0 ? 0 : options_.prefetch);
+  Insertions insertions;
+  for (std::size_t k = 0; k < uses.size(); ++k) {
+    const std::size_t position = uses[k - std::min(k, ahead)].first;
+    const Instruction& user = program_.instructions[uses[k].first];
+    const Unit& unit = state_.units[uses[k].unit];
+    Instruction gather = weight_gather({uses[k].unit});
+    gather.phase = user.phase;
+    gather.micro_batch = user.micro_batch;
+    gather.outputs = {{uses[k].gathered, 0, state_.options.precision, {unit.elements}}};
+    const Insertions::Place place = insertions.insert_before(position, std::move(gather));
+    // Not before compute gets there: else its memory could take no other gather's place.
+    if (position > 0) {
+      insertions.edge(static_cast<Insertions::Place>(position) - 1, place);
+    }
+  }
+  insertions.apply(program_.instructions);
+}
+
+}  // namespace sw

@@ -1,0 +1,241 @@
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "lower/insertions.hpp"
+#include "lower/lowering.hpp"
+
+/// Gradients over the model and data axes: one round a window, or one a micro-batch.
+namespace sw {
+
+/// Whether each micro-batch's gradients are reduced on their own and then added up.
+bool Lowering::reduces_every_micro_batch() const {
+  return options_.reduce_gradients == ReduceGradients::MicroBatch && options_.micro_batches > 1 &&
+         state_.data_group.size() > 1;
+}
+
+/// Contributions to one gradient lie alike in every layout of this version, so each op writes the
+/// accumulator itself.
+void Lowering::check_gradients_in_place() const {
+  for (const ShardedGradient& gradient : sharded_.gradients) {
+    for (const CopyId id : gradient.contributions) {
+      const bool moved =
+          std::any_of(sharded_.steps.begin(), sharded_.steps.end(), [&](const ShardedStep& step) {
+            return step.kind == ShardedStep::Kind::Move && step.to == id;
+          });
+      SW_CHECK(!moved, "{}: contributions to its gradient lie differently",
+               model_.graph.value(gradient.parameter).name);
+    }
+  }
+}
+
+/// Where the micro-batches of a round leave each unit's raw gradients, and when.
+struct Lowering::RawGradients {
+  std::vector<BufferId> buffer;    ///< per unit
+  std::vector<std::size_t> first;  ///< the first instruction that touches them
+  std::vector<std::size_t> last;
+};
+
+/// Compute has been emitted as if `Unit::gradients` held the whole unit. Where it does not, or
+/// holds the sum of earlier rounds, the operands of this round are moved to a buffer of the round.
+Lowering::RawGradients Lowering::raw_gradients(int round) {
+  const std::size_t count = state_.units.size();
+  RawGradients raw{std::vector<BufferId>(count, -1), std::vector<std::size_t>(count, 0),
+                   std::vector<std::size_t>(count, 0)};
+  const bool in_place = (state_.options.zero < 2 && round == 0) || state_.data_group.size() == 1;
+  for (std::size_t u = 0; u < count; ++u) {
+    const Unit& unit = state_.units[u];
+    if (unit.gradients < 0) {
+      continue;
+    }
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      Instruction& instruction = program_.instructions[i];
+      if (instruction.micro_batch < 0 ||
+          (reduces_every_micro_batch() && instruction.micro_batch != round)) {
+        continue;
+      }
+      for (Operand& output : instruction.outputs) {
+        if (output.buffer != unit.gradients) {
+          continue;
+        }
+        if (raw.buffer[u] < 0) {
+          raw.first[u] = i;
+          raw.buffer[u] = in_place ? unit.gradients
+                                   : transient(fmt::format("{}.gradients raw {}", unit.name, round),
+                                               DType::Float32, {unit.elements}, Lane::Window,
+                                               Category::Communication)
+                                         .buffer;
+        }
+        raw.last[u] = i;
+        output.buffer = raw.buffer[u];
+      }
+    }
+    SW_CHECK(raw.buffer[u] >= 0, "{}: nothing writes its gradients", unit.name);
+  }
+  return raw;
+}
+
+/// Consecutive units, in the order in which their gradients become ready, until a bucket is full.
+std::vector<std::vector<std::size_t>> Lowering::buckets(
+    const std::vector<std::size_t>& ready) const {
+  std::vector<std::size_t> order;
+  for (std::size_t u = 0; u < state_.units.size(); ++u) {
+    if (state_.units[u].gradients >= 0) {
+      order.push_back(u);
+    }
+  }
+  // The small unit is reduced over tp first; it stands last and alone, so that no layer waits for
+  // it.
+  const auto small = [&](std::size_t unit) { return state_.units[unit].name == "small"; };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(small(a), ready[a]) < std::pair(small(b), ready[b]);
+  });
+  const double full = options_.bucket_mib * 1024 * 1024;
+  std::vector<std::vector<std::size_t>> result;
+  double bytes = 0;
+  for (const std::size_t unit : order) {
+    if (result.empty() || bytes >= full || small(unit)) {
+      result.emplace_back();
+      bytes = 0;
+    }
+    result.back().push_back(unit);
+    bytes += static_cast<double>(state_.units[unit].elements) * 4;
+  }
+  return result;
+}
+
+/// A buffer of a round holds nothing at first: what no tensor covers is zeroed, for it is sent too.
+/// The round's first writer waits for the reduction of the bucket before the last, so that the
+/// memory of at most two buckets is in use.
+void Lowering::prepare_raw(std::size_t u, const RawGradients& raw,
+                           const std::vector<Insertions::Place>& reduced, Insertions& insertions) {
+  const Unit& unit = state_.units[u];
+  if (raw.buffer[u] == unit.gradients) {
+    return;
+  }
+  std::vector<Insertions::Place> first{static_cast<Insertions::Place>(raw.first[u])};
+  std::int64_t covered = 0;
+  const auto zero = [&](std::int64_t end) {
+    if (covered == end) {
+      return;
+    }
+    Instruction clear;
+    clear.name = "padding of " + unit.name;
+    clear.phase = Phase::Backward;
+    clear.work = ZeroWork{};
+    clear.outputs = {{raw.buffer[u], covered * 4, DType::Float32, {end - covered}}};
+    first.push_back(insertions.insert_before(raw.first[u], std::move(clear)));
+  };
+  for (const UnitMember& member : unit.members) {
+    zero(member.offset);
+    covered = member.offset + member.elements;
+  }
+  zero(unit.elements);
+  for (std::size_t i = reduced.size(); i-- > 0;) {
+    if (i + 2 <= reduced.size() && insertions.position(reduced[i]) <= raw.first[u]) {
+      for (const Insertions::Place place : first) {
+        insertions.edge(reduced[i], place);
+      }
+      break;
+    }
+  }
+}
+
+/// Each bucket is reduced right after the last instruction that adds to it.
+void Lowering::insert_gradient_reductions() {
+  check_gradients_in_place();
+  Insertions insertions;
+  std::vector<Insertions::Place> reduced;  // the last instruction of each bucket
+  const int rounds = reduces_every_micro_batch() ? options_.micro_batches : 1;
+  for (int round = 0; round < rounds; ++round) {
+    const RawGradients raw = raw_gradients(round);
+    update_order_ = buckets(raw.last);
+    std::size_t after = 0;
+    for (const std::vector<std::size_t>& bucket : update_order_) {
+      for (const std::size_t unit : bucket) {
+        after = std::max(after, raw.last[unit]);
+        prepare_raw(unit, raw, reduced, insertions);
+      }
+      std::vector<Instruction> reductions = bucket_reductions(bucket, raw, round);
+      for (std::size_t i = 0; i < reductions.size(); ++i) {
+        const Insertions::Place place =
+            insertions.insert_before(after + 1, std::move(reductions[i]));
+        if (i + 1 == reductions.size()) {
+          reduced.push_back(place);
+        }
+      }
+    }
+  }
+  insertions.apply(program_.instructions);
+}
+
+/// Model axes first (what is Partial on tp), then the data axes: all-reduce, or reduce-scatter when
+/// the optimizer state is cut; then later rounds are added to what this rank keeps.
+std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size_t>& bucket,
+                                                     const RawGradients& raw, int round) {
+  std::vector<Instruction> result;
+  const int micro_batch = reduces_every_micro_batch() ? round : -1;
+  Instruction over_tp;
+  over_tp.name = "gradients of weights whole on tp";
+  over_tp.phase = Phase::Window;
+  over_tp.micro_batch = micro_batch;
+  CollectiveWork sum{CollectiveKind::AllReduce, ReduceOp::Sum, 0, {}, -1, {}, {}};
+  for (const std::size_t u : bucket) {
+    for (const UnitMember& member : state_.units[u].members) {
+      if (member.sum_over_tp) {
+        over_tp.inputs.push_back(
+            unit_range(raw.buffer[u], member.offset, member.elements, DType::Float32));
+        sum.dims.push_back(-1);
+      }
+    }
+  }
+  if (!over_tp.inputs.empty()) {
+    over_tp.outputs = over_tp.inputs;
+    sum.group = group({sharded_.mesh.find("tp")}, 0);
+    over_tp.work = sum;
+    result.push_back(std::move(over_tp));
+  }
+  if (state_.data_group.size() == 1) {
+    return result;
+  }
+  const bool scatter = state_.options.zero >= 1;
+  const StreamId stream = communication_stream();
+  Instruction reduce;
+  reduce.name = "gradients " + state_.units[bucket.front()].name;
+  reduce.phase = Phase::Window;
+  reduce.micro_batch = micro_batch;
+  reduce.stream = stream;
+  CollectiveWork work{scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
+                      ReduceOp::Sum,
+                      group(state_.data_axes, stream),
+                      {},
+                      -1,
+                      {},
+                      {}};
+  std::vector<Instruction> additions;
+  for (const std::size_t u : bucket) {
+    const Unit& unit = state_.units[u];
+    const Range mine = scatter ? unit.slice : Range{0, unit.elements};
+    const Operand kept = state_.gradients(unit, mine);
+    const Operand reduced =
+        round == 0 ? kept : unit_range(raw.buffer[u], mine.begin, mine.size(), DType::Float32);
+    reduce.inputs.push_back(unit_range(raw.buffer[u], 0, unit.elements, DType::Float32));
+    reduce.outputs.push_back(reduced);
+    work.dims.push_back(scatter ? 0 : -1);
+    if (round > 0) {
+      const kernels::View view{nullptr, DType::Float32, kept.shape};
+      const kernels::KernelCall add{"add", {}, {view, view}, {view}, {false}};
+      Instruction addition = kernel_instruction("add gradients " + unit.name, add, {kept, reduced},
+                                                {kept}, static_cast<double>(mine.size()));
+      addition.phase = Phase::Window;
+      addition.micro_batch = micro_batch;
+      addition.stream = stream;
+      additions.push_back(std::move(addition));
+    }
+  }
+  reduce.work = work;
+  result.push_back(std::move(reduce));
+  std::move(additions.begin(), additions.end(), std::back_inserter(result));
+  return result;
+}
+
+}  // namespace sw
