@@ -284,6 +284,9 @@ void make_absolute(RunOptions& options, const std::string& file,
   if (options.data.tokenizer != "bytes") {
     absolute("data.tokenizer", options.data.tokenizer);
   }
+  if (!options.parallel.pipeline_file.empty()) {
+    absolute("parallel.pipeline_file", options.parallel.pipeline_file);
+  }
   if (!options.model.path.empty()) {
     absolute("model.path", options.model.path);
   }

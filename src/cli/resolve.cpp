@@ -120,10 +120,30 @@ class Resolver {
       parallel.reduce_gradients =
           parallel.zero >= 2 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
     }
+    pipeline();
     const int group = parallel.layout.dp * parallel.layout.cp;
     if (parallel.zero_group != 0 && group % parallel.zero_group != 0) {
       refuse("parallel.zero_group = {} does not divide dp x cp = {} x {} = {}", parallel.zero_group,
              parallel.layout.dp, parallel.layout.cp, group);
+    }
+  }
+
+  void pipeline() const {
+    const ParallelOptions& parallel = o_.parallel;
+    if (parallel.virtual_stages > 1 && parallel.pipeline != PipelineSchedule::Interleaved &&
+        parallel.pipeline_file.empty()) {
+      refuse(
+          "parallel.virtual_stages = {} needs parallel.pipeline = \"interleaved\" or a "
+          "parallel.pipeline_file",
+          parallel.virtual_stages);
+    }
+    if (!parallel.pipeline_file.empty() && given("parallel.pipeline")) {
+      refuse(
+          "parallel.pipeline and parallel.pipeline_file contradict each other; keep the one that "
+          "is meant");
+    }
+    if (!parallel.pipeline_file.empty() && parallel.layout.pp == 1) {
+      refuse("parallel.pipeline_file needs parallel.pp of at least 2");
     }
   }
 

@@ -20,8 +20,6 @@ const ParallelOptions kDefault;
 
 // The one list of what is not built yet; whoever builds it removes the line.
 const Missing kMissing[] = {
-    {"parallel.pp", "pipeline parallelism",
-     [](const RunOptions& o) { return o.parallel.layout.pp > 1; }},
     {"parallel.cp", "context parallelism",
      [](const RunOptions& o) { return o.parallel.layout.cp > 1; }},
     {"parallel.ep", "expert parallelism",
@@ -35,14 +33,11 @@ const Missing kMissing[] = {
      [](const RunOptions& o) { return o.parallel.context != kDefault.context; }},
     {"parallel.gather_before_dispatch", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.gather_before_dispatch; }},
-    {"parallel.pipeline", "pipeline parallelism",
-     [](const RunOptions& o) { return o.parallel.pipeline != kDefault.pipeline; }},
-    {"parallel.virtual_stages", "pipeline parallelism",
-     [](const RunOptions& o) { return o.parallel.virtual_stages != 1; }},
-    {"parallel.stage_layers", "pipeline parallelism",
-     [](const RunOptions& o) { return !o.parallel.stage_layers.empty(); }},
-    {"parallel.pipeline_file", "pipeline parallelism",
-     [](const RunOptions& o) { return !o.parallel.pipeline_file.empty(); }},
+    {"parallel.pipeline", "asynchronous pipelining with weight stashing",
+     [](const RunOptions& o) {
+       return o.parallel.pipeline == PipelineSchedule::PipeDream ||
+              o.parallel.pipeline == PipelineSchedule::PipeDream2BW;
+     }},
     {"parallel.offload", "offloading",
      [](const RunOptions& o) { return o.parallel.offload != Offload::None; }},
     {"parallel.communicator", "this communicator",

@@ -1,8 +1,11 @@
 #include "lower/compile.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "kernels/notes.hpp"
 #include "lower/recompute.hpp"
 #include "model/model.hpp"
@@ -42,6 +45,20 @@ void freeze(Graph& graph, const std::vector<std::string>& patterns) {
   }
 }
 
+/// Of one stage: a micro-batch forward, then backward, then the next, whatever was asked for: there
+/// is nothing to overlap, and it takes the least memory.
+PipelineOrder order_of(const CompileOptions& options, const Stages& stages) {
+  const auto micro_batches = static_cast<int>(options.accumulation);
+  const ParallelOptions& parallel = options.parallel;
+  if (!parallel.pipeline_file.empty()) {
+    return parse_pipeline(read_whole_file(parallel.pipeline_file, 1 << 20), parallel.pipeline_file,
+                          stages, micro_batches);
+  }
+  return pipeline_order(
+      stages.segments() == 1 ? PipelineSchedule::OneForwardOneBackward : parallel.pipeline, stages,
+      micro_batches);
+}
+
 }  // namespace
 
 bool matches(std::string_view pattern, std::string_view name) {
@@ -67,6 +84,8 @@ Compilation::Compilation(CompileOptions options)
   };
   forward_ = make(without_dropout(options_.model));
   check_sizes(forward_, mesh_, sharding);
+  stages_ = cut_into_stages(forward_, options_.parallel);
+  order_ = order_of(options_, stages_);
   sharded_forward_ = propagate(forward_, mesh_, sharding);
   verify(forward_, sharded_forward_);
   if (options_.train) {
@@ -80,6 +99,7 @@ Compilation::Compilation(CompileOptions options)
     joint_ = forward_;
     sharded_ = sharded_forward_;
   }
+  find_homes();
 }
 
 std::int64_t Compilation::rows_per_micro_batch() const {
@@ -104,6 +124,21 @@ double Compilation::model_flops_per_window() const {
   return per_token * static_cast<double>(rows_per_window() * options_.sequence);
 }
 
+void Compilation::find_homes() {
+  std::map<ValueId, std::set<int>> users;
+  const std::vector<int> segments = segments_of_steps(joint_, sharded_, stages_);
+  for (std::size_t at = 0; at < segments.size(); ++at) {
+    for (const CopyId id : sharded_.steps[at].inputs) {
+      users[sharded_.copies[static_cast<std::size_t>(id)].value].insert(
+          stages_.stage_of(segments[at]));
+    }
+  }
+  for (const ValueId parameter : joint_.graph.parameters()) {
+    const std::set<int>& stages = users[parameter];
+    homes_.emplace_back(stages.begin(), stages.end());
+  }
+}
+
 StatePlan Compilation::state(int rank) const {
   StateOptions state;
   state.zero = options_.parallel.zero;
@@ -112,11 +147,14 @@ StatePlan Compilation::state(int rank) const {
   state.moments = options_.optimizer.name == OptimizerName::AdamW ? 2
                   : options_.optimizer.momentum > 0               ? 1
                                                                   : 0;
+  state.homes = homes_;
   return plan_state(joint_, sharded_, rank, state);
 }
 
 LowerOptions Compilation::lower_options() const {
   LowerOptions lower;
+  lower.stages = stages_;
+  lower.order = order_;
   lower.micro_batches = static_cast<int>(options_.accumulation);
   lower.threads = options_.threads;
   lower.overlap = options_.parallel.overlap;
@@ -144,6 +182,11 @@ std::vector<std::string> Compilation::notes() const {
     notes.push_back(
         "algorithm = \"ring\" adds in an order that depends on slices: bits may change with "
         "bucket_mib and zero");
+  }
+  if (stages_.segments() > 1) {
+    notes.push_back(fmt::format(
+        "layers per segment: {}; most micro-batches whose activations a stage holds: {}",
+        fmt::join(stages_.layers, ", "), fmt::join(live_micro_batches(order_), ", ")));
   }
   for (const ShardedStep& step : sharded_.steps) {
     if (step.kind == ShardedStep::Kind::Move && step.move.detour) {

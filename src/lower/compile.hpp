@@ -41,6 +41,10 @@ class Compilation {
   [[nodiscard]] const ModelGraph& model() const { return joint_; }
   [[nodiscard]] const ShardedGraph& sharded() const { return sharded_; }
 
+  /// How the model is cut into pipeline stages, and in which order they work.
+  [[nodiscard]] const Stages& stages() const { return stages_; }
+  [[nodiscard]] const PipelineOrder& order() const { return order_; }
+
   [[nodiscard]] StatePlan state(int rank) const;
   [[nodiscard]] Program training(int rank) const;
   [[nodiscard]] Program evaluation(int rank) const;
@@ -57,11 +61,15 @@ class Compilation {
 
  private:
   [[nodiscard]] LowerOptions lower_options() const;
+  void find_homes();
   /// Choices that nobody asked for by name: lines of the plan.
   [[nodiscard]] std::vector<std::string> notes() const;
 
   CompileOptions options_;
   Mesh mesh_;
+  Stages stages_;
+  PipelineOrder order_;
+  std::vector<std::vector<int>> homes_;
   ModelGraph joint_;
   ShardedGraph sharded_;
   ModelGraph forward_;

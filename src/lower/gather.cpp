@@ -70,8 +70,11 @@ void Lowering::gather_weights() {
     gather.outputs = {{uses[k].gathered, 0, state_.options.precision, {unit.elements}}};
     const Insertions::Place place = insertions.insert_before(position, std::move(gather));
     // Not before compute gets there: else its memory could take no other gather's place.
-    if (position > 0) {
-      insertions.edge(static_cast<Insertions::Place>(position) - 1, place);
+    for (std::size_t before = position; before-- > 0;) {
+      if (program_.instructions[before].stream == 0) {
+        insertions.edge(static_cast<Insertions::Place>(before), place);
+        break;
+      }
     }
   }
   insertions.apply(program_.instructions);

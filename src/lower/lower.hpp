@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "lower/schedule.hpp"
+#include "lower/stages.hpp"
 #include "lower/state.hpp"
 #include "mesh/layout.hpp"
 #include "optim/options.hpp"
@@ -10,6 +12,8 @@
 namespace sw {
 
 struct LowerOptions {
+  Stages stages;
+  PipelineOrder order;  ///< of a training step
   int micro_batches = 1;
   int threads = 1;         ///< of the rank's team: kernels size their scratch by it
   bool overlap = true;     ///< gradient and parameter traffic on a stream of its own

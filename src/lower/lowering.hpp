@@ -17,9 +17,9 @@ class Lowering {
 
   /// Count of valid labels: reduced, and turned into what the loss divides by.
   void emit_count();
-  /// One micro-batch: every step of the sharded graph in order. Gradients of parameters go into
+  /// The micro-batches: what this rank's stage does, in its order. Gradients of parameters go into
   /// their units.
-  void emit_micro_batch(int micro_batch);
+  void emit_actions(const PipelineOrder& order);
   /// ZeRO level 3, when all micro-batches are there: gathers around the uses of each unit.
   void gather_weights();
   /// Likewise: reductions of gradients.
@@ -53,6 +53,37 @@ class Lowering {
   [[nodiscard]] const Value& value(CopyId id) const { return model_.graph.value(copy(id).value); }
   Operand& operand(CopyId id) { return placed_[static_cast<std::size_t>(id)].operand; }
 
+  // pipeline.cpp: which steps, and what crosses to other stages
+  /// Values that a segment's forward, or backward, hands to its neighbour.
+  struct Boundary {
+    int from = 0, to = 0;  ///< segments
+    Direction direction = Direction::Forward;
+    std::vector<CopyId> copies;
+    friend bool operator==(const Boundary&, const Boundary&) = default;
+  };
+  /// The way from one stage to another for one direction: a stream of its own, so that neither
+  /// waits for anything but the value.
+  struct Link {
+    StreamId stream = 0;
+    GroupId group = 0;
+    int peer = 0;                      ///< the other end's place in the group
+    std::vector<InstructionId> sends;  ///< so far
+  };
+  void find_boundaries();
+  void make_links();
+  [[nodiscard]] Link& link(const Boundary& boundary);
+  [[nodiscard]] bool crosses(const Boundary& boundary) const;
+  [[nodiscard]] bool sends(const PipelineAction& action, const Boundary& boundary) const;
+  [[nodiscard]] bool receives(const PipelineAction& action, const Boundary& boundary) const;
+  void emit_action(const PipelineAction& action);
+  [[nodiscard]] bool belongs(std::size_t at, const PipelineAction& action) const;
+  [[nodiscard]] bool only_for_weights(const ShardedStep& step) const;
+  void emit_receives(const PipelineAction& action);
+  void emit_sends(const PipelineAction& action);
+  void emit_loads(const ShardedStep& step);
+  void add_batches(int micro_batches);
+  [[nodiscard]] int stage() const;
+
   // micro_batch.cpp: steps -> instructions
   void emit_load(const ShardedStep& step);
   void emit_move(const ShardedStep& step, std::size_t at);
@@ -60,7 +91,8 @@ class Lowering {
   void emit_collective_move(const ShardedStep& step, std::size_t at);
   void emit_compute(const ShardedStep& step, std::size_t at);
   void emit_step(std::size_t at);
-  void begin_micro_batch(int micro_batch);
+  [[nodiscard]] std::vector<Placed> parameters_placed() const;
+  [[nodiscard]] bool accumulates(int gradient);
   void emit(Instruction instruction);
   Instruction kernel_instruction(const std::string& name, const kernels::KernelCall& call,
                                  std::vector<Operand> inputs, std::vector<Operand> outputs,
@@ -70,6 +102,7 @@ class Lowering {
                    Phase phase);
   GroupId group(const std::vector<int>& axes, StreamId stream);
   GroupId world_group();
+  GroupId tied_group(const Unit& unit, StreamId stream);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
 
@@ -88,6 +121,8 @@ class Lowering {
   RawGradients raw_gradients(int round);
   void prepare_raw(std::size_t u, const RawGradients& raw,
                    const std::vector<Insertions::Place>& reduced, Insertions& insertions);
+  void add_tied_reductions(const std::vector<std::size_t>& bucket,
+                           std::vector<Instruction>& reductions);
   std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket,
                                              const RawGradients& raw, int round);
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(
@@ -101,14 +136,20 @@ class Lowering {
   std::vector<int> coordinates_;
   Program program_;
   int micro_batch_ = -1;
-  std::vector<Placed> placed_;         ///< per copy, of the micro-batch being emitted
+  StreamId communication_ = -1;                 ///< the stream, once something needs it
+  std::vector<Placed> placed_;                  ///< per copy, of the micro-batch being emitted
+  std::map<int, std::vector<Placed>> waiting_;  ///< placed_ of the micro-batches that are under way
+  std::vector<int> segment_of_step_;
+  std::vector<std::size_t> load_of_copy_;  ///< per copy: the step that loads it, or none
+  std::vector<Boundary> boundaries_;
+  std::map<std::pair<std::pair<int, int>, Direction>, Link> links_;  ///< by stages
   std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it
   std::vector<Lane> lane_;             ///< per copy
   std::vector<int> gradient_of_copy_;  ///< per copy: index into sharded_.gradients, -1
   std::map<ValueId, std::pair<std::size_t, std::size_t>>
-      member_of_;  ///< parameter -> (unit, member)
-  std::vector<bool>
-      gradient_written_;  ///< per gradient: something of this window is in its accumulator
+      member_of_;                      ///< parameter -> (unit, member)
+  std::vector<int> gradient_written_;  ///< per gradient: the micro-batch that last wrote or added
+                                       ///< to its accumulator, -1
   std::map<std::pair<std::vector<int>, StreamId>, GroupId> groups_;
   std::vector<std::vector<std::size_t>> update_order_;  ///< buckets of unit indices, in the order
                                                         ///< in which their gradients are reduced

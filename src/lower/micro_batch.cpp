@@ -65,25 +65,40 @@ GroupId Lowering::world_group() {
   return slot->second;
 }
 
+/// Of the stages that hold a tied weight.
+GroupId Lowering::tied_group(const Unit& unit, StreamId stream) {
+  const std::vector<int> key{-2};  // no axes: a part of pp
+  const auto [slot, added] =
+      groups_.try_emplace({key, stream}, static_cast<GroupId>(program_.groups.size()));
+  if (added) {
+    program_.groups.push_back({"pp", stream, unit.replicas});
+  }
+  return slot->second;
+}
+
 StreamId Lowering::communication_stream() {
   if (!options_.overlap) {
     return 0;
   }
-  if (program_.streams.size() == 1) {
+  if (communication_ < 0) {
+    communication_ = static_cast<StreamId>(program_.streams.size());
     program_.streams.push_back("communication");
   }
-  return 1;
+  return communication_;
 }
 
-void Lowering::begin_micro_batch(int micro_batch) {
-  micro_batch_ = micro_batch;
-  if (reduces_every_micro_batch()) {
-    gradient_written_.assign(gradient_written_.size(), false);
-  }
-  placed_.assign(sharded_.copies.size(), {});
+/// The weights that live on this rank.
+std::vector<Lowering::Placed> Lowering::parameters_placed() const {
+  std::vector<Placed> placed(sharded_.copies.size());
   for (const CopyId id : sharded_.parameters) {
-    placed_[static_cast<std::size_t>(id)] = parameter_operand(id);
+    if (member_of_.contains(copy(id).value)) {
+      placed[static_cast<std::size_t>(id)] = parameter_operand(id);
+    }
   }
+  return placed;
+}
+
+void Lowering::add_batches(int micro_batches) {
   const Shape& whole = model_.graph.value(model_.tokens).shape;
   Sharding rows(sharded_.mesh.axes().size());
   for (const int axis : state_.data_axes) {
@@ -91,24 +106,20 @@ void Lowering::begin_micro_batch(int micro_batch) {
         shard(sharded_.mesh.axes()[static_cast<std::size_t>(axis)].name == "cp" ? 1 : 0);
   }
   const Shape local = shape_of(local_box(whole, rows, sharded_.mesh, coordinates_));
-  const auto slot = [&](const char* name) {
-    return transient(fmt::format("{} mb{}", name, micro_batch), DType::Int32, local, Lane::Private,
-                     Category::Activations);
-  };
-  program_.batches.push_back(
-      {slot("tokens"), slot("labels"), slot("positions"), slot("documents")});
-}
-
-void Lowering::emit_micro_batch(int micro_batch) {
-  begin_micro_batch(micro_batch);
-  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
-    emit_step(at);
+  for (int m = 0; m < micro_batches; ++m) {
+    const auto slot = [&](const char* name) {
+      return transient(fmt::format("{} mb{}", name, m), DType::Int32, local, Lane::Private,
+                       Category::Activations);
+    };
+    program_.batches.push_back(
+        {slot("tokens"), slot("labels"), slot("positions"), slot("documents")});
   }
-  micro_batch_ = -1;
 }
 
 Operand Lowering::emit_until_logits() {
-  begin_micro_batch(0);
+  add_batches(1);
+  micro_batch_ = 0;
+  placed_ = parameters_placed();
   for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
     const ShardedStep& step = sharded_.steps[at];
     emit_step(at);
@@ -148,7 +159,7 @@ void Lowering::emit_load(const ShardedStep& step) {
     placed.operand = program_.host.dropout_key;
     return;
   }
-  const BatchSlot& batch = program_.batches.back();
+  const BatchSlot& batch = program_.batches.at(static_cast<std::size_t>(micro_batch_));
   const Operand whole = id == model_.tokens      ? batch.tokens
                         : id == model_.labels    ? batch.labels
                         : id == model_.positions ? batch.positions
@@ -251,6 +262,14 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   }
 }
 
+/// Whether the micro-batch's contribution is added to what is there.
+bool Lowering::accumulates(int gradient) {
+  int& written = gradient_written_[static_cast<std::size_t>(gradient)];
+  const bool there = reduces_every_micro_batch() ? written == micro_batch_ : written >= 0;
+  written = micro_batch_;
+  return there;
+}
+
 void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
   const Op& op = model_.graph.op(step.op);
   std::vector<Shape> input_shapes;
@@ -280,16 +299,15 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
   for (std::size_t i = 0; i < step.outputs.size(); ++i) {
     const int gradient = gradient_of_copy_[static_cast<std::size_t>(step.outputs[i])];
     if (gradient >= 0) {
-      call.accumulate[i] = gradient_written_[static_cast<std::size_t>(gradient)];
-      gradient_written_[static_cast<std::size_t>(gradient)] = true;
+      call.accumulate[i] = accumulates(gradient);
     } else if (copy(step.outputs[i]).value == model_.loss) {
       call.accumulate[i] = micro_batch_ > 0;
     }
   }
   const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);
-  emit_kernel(
-      op.name, call, std::move(inputs), std::move(outputs), flops,
-      op.direction == Direction::Forward && !step.recomputed ? Phase::Forward : Phase::Backward);
+  emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops,
+              direction_of(model_, sharded_, step) == Direction::Forward ? Phase::Forward
+                                                                         : Phase::Backward);
 }
 
 }  // namespace sw

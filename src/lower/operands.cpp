@@ -8,6 +8,14 @@ namespace {
 
 constexpr std::size_t kForever = static_cast<std::size_t>(-1);
 
+bool halves_backwards(const PipelineOrder& order) {
+  return std::any_of(order.begin(), order.end(), [](const std::vector<PipelineAction>& actions) {
+    return std::any_of(actions.begin(), actions.end(), [](const PipelineAction& action) {
+      return action.kind == PipelineAction::Kind::WeightGradient;
+    });
+  });
+}
+
 }  // namespace
 
 Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state,
@@ -19,7 +27,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
       rank_(rank),
       coordinates_(sharded.mesh.coordinates(rank)),
       gradient_of_copy_(sharded.copies.size(), -1),
-      gradient_written_(sharded.gradients.size(), false) {
+      gradient_written_(sharded.gradients.size(), -1) {
   program_.rank = rank;
   program_.world = sharded.mesh.world();
   program_.buffers = state.buffers;
@@ -40,7 +48,9 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   if (model.dropout_key >= 0) {
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
+  find_boundaries();
   find_last_uses_and_lanes();
+  make_links();
 }
 
 /// A copy that a collective touches lies in the window; the rest is private.
@@ -66,6 +76,21 @@ void Lowering::find_last_uses_and_lanes() {
   for (const ShardedGradient& gradient : sharded_.gradients) {
     for (const CopyId id : gradient.contributions) {
       last_use_[static_cast<std::size_t>(id)] = kForever;
+    }
+  }
+  // Where backwards are halved, gradients of weights come later than their place in the list says.
+  for (const ShardedStep& step : sharded_.steps) {
+    for (const CopyId id : copies_read(step)) {
+      if (halves_backwards(options_.order) && only_for_weights(step)) {
+        last_use_[static_cast<std::size_t>(id)] = kForever;
+      }
+    }
+  }
+  for (const Boundary& boundary : boundaries_) {
+    for (const CopyId id : boundary.copies) {
+      last_use_[static_cast<std::size_t>(id)] = kForever;
+      lane_[static_cast<std::size_t>(id)] =
+          crosses(boundary) ? Lane::Window : lane_[static_cast<std::size_t>(id)];
     }
   }
 }

@@ -10,10 +10,10 @@ namespace {
 class Recomputation {
  public:
   Recomputation(const ModelGraph& model, const ShardedGraph& sharded, Recompute what)
-      : graph_(model.graph), source_(sharded), what_(what), result_(sharded) {
+      : model_(model), graph_(model.graph), source_(sharded), what_(what), result_(sharded) {
     made_by_.assign(sharded.copies.size(), kNobody);
     for (std::size_t at = 0; at < sharded.steps.size(); ++at) {
-      for (const CopyId id : made(sharded.steps[at])) {
+      for (const CopyId id : copies_made(sharded.steps[at])) {
         made_by_[index(id)] = at;
       }
     }
@@ -34,7 +34,7 @@ class Recomputation {
       if (!is_backward(step)) {
         continue;
       }
-      for (const CopyId id : used(step)) {
+      for (const CopyId id : copies_read(step)) {
         if (!is_dropped(id)) {
           continue;
         }
@@ -65,21 +65,11 @@ class Recomputation {
 
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
-  static std::vector<CopyId> used(const ShardedStep& step) {
-    return step.kind == ShardedStep::Kind::Move ? std::vector<CopyId>{step.from} : step.inputs;
-  }
-  static std::vector<CopyId> made(const ShardedStep& step) {
-    return step.kind == ShardedStep::Kind::Compute ? step.outputs : std::vector<CopyId>{step.to};
-  }
-
   const Copy& copy(CopyId id) const { return source_.copies[index(id)]; }
   int layer(CopyId id) const { return layer_of_value_[index(copy(id).value)]; }
 
   bool is_backward(const ShardedStep& step) const {
-    return step.kind == ShardedStep::Kind::Compute
-               ? graph_.op(step.op).direction == Direction::Backward
-               : step.kind == ShardedStep::Kind::Move &&
-                     copy(step.to).made_in == Direction::Backward;
+    return direction_of(model_, source_, step) == Direction::Backward;
   }
 
   /// Layer of the op that a step runs, or that made the value it moves.
@@ -91,7 +81,7 @@ class Recomputation {
   void find_kept() {
     kept_.assign(source_.copies.size(), false);
     for (const ShardedStep& step : source_.steps) {
-      for (const CopyId id : used(step)) {
+      for (const CopyId id : copies_read(step)) {
         kept_[index(id)] = kept_[index(id)] || layer(step) != layer(id);
       }
     }
@@ -104,7 +94,7 @@ class Recomputation {
                                        graph_.op(step.op).definition->name == "attention"
                                  : step.move.collective == CollectiveKind::AllReduce ||
                                        step.move.collective == CollectiveKind::ReduceScatter;
-      for (const CopyId id : made(step)) {
+      for (const CopyId id : copies_made(step)) {
         kept_[index(id)] = kept_[index(id)] || expensive;
       }
     }
@@ -127,7 +117,7 @@ class Recomputation {
       if (!steps.insert(maker).second) {
         continue;
       }
-      for (const CopyId id : used(source_.steps[maker])) {
+      for (const CopyId id : copies_read(source_.steps[maker])) {
         if (is_dropped(id)) {
           open.push_back(id);
         }
@@ -168,6 +158,7 @@ class Recomputation {
     }
   }
 
+  const ModelGraph& model_;
   const Graph& graph_;
   const ShardedGraph& source_;
   Recompute what_;

@@ -156,6 +156,9 @@ void Lowering::insert_gradient_reductions() {
         prepare_raw(unit, raw, reduced, insertions);
       }
       std::vector<Instruction> reductions = bucket_reductions(bucket, raw, round);
+      if (round + 1 == rounds) {
+        add_tied_reductions(bucket, reductions);
+      }
       for (std::size_t i = 0; i < reductions.size(); ++i) {
         const Insertions::Place place =
             insertions.insert_before(after + 1, std::move(reductions[i]));
@@ -166,6 +169,28 @@ void Lowering::insert_gradient_reductions() {
     }
   }
   insertions.apply(program_.instructions);
+}
+
+/// A weight that two stages use: what each has of its gradient, reduced over the data axes, is
+/// added up.
+void Lowering::add_tied_reductions(const std::vector<std::size_t>& bucket,
+                                   std::vector<Instruction>& reductions) {
+  for (const std::size_t u : bucket) {
+    const Unit& unit = state_.units[u];
+    if (unit.replicas.empty()) {
+      continue;
+    }
+    const StreamId stream = communication_stream();
+    Instruction sum;
+    sum.name = "tied gradients " + unit.name;
+    sum.phase = Phase::Window;
+    sum.stream = stream;
+    sum.work = CollectiveWork{
+        CollectiveKind::AllReduce, ReduceOp::Sum, tied_group(unit, stream), {-1}, -1, {}, {}};
+    sum.inputs = {state_.gradients(unit, state_.optimizer_range(unit))};
+    sum.outputs = sum.inputs;
+    reductions.push_back(std::move(sum));
+  }
 }
 
 /// Model axes first (what is Partial on tp), then the data axes: all-reduce, or reduce-scatter when
@@ -214,7 +239,7 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   std::vector<Instruction> additions;
   for (const std::size_t u : bucket) {
     const Unit& unit = state_.units[u];
-    const Range mine = scatter ? unit.slice : Range{0, unit.elements};
+    const Range mine = state_.optimizer_range(unit);
     const Operand kept = state_.gradients(unit, mine);
     const Operand reduced =
         round == 0 ? kept : unit_range(raw.buffer[u], mine.begin, mine.size(), DType::Float32);

@@ -17,6 +17,10 @@ class Planner {
         coordinates_(sharded.mesh.coordinates(rank)),
         tp_(sharded.mesh.find("tp")) {
     plan_.options = options;
+    if (const int pp = sharded.mesh.find("pp"); pp >= 0) {
+      stage_ = coordinates_[static_cast<std::size_t>(pp)];
+      stage_ranks_ = sharded.mesh.group(rank, {pp});
+    }
     for (const char* name : {"dp", "cp"}) {
       if (const int axis = sharded.mesh.find(name); axis >= 0) {
         plan_.data_axes.push_back(axis);
@@ -91,6 +95,10 @@ class Planner {
     std::map<std::string, std::size_t> index;
     std::size_t order = 0;
     for (const ValueId id : graph().parameters()) {
+      const std::vector<int>& homes = plan_.options.homes.at(order++);
+      if (std::find(homes.begin(), homes.end(), stage_) == homes.end()) {
+        continue;
+      }
       const Value& parameter = graph().value(id);
       const Sharding own = parameter_sharding(parameter, sharded_.mesh);
       const std::string name = unit_of(parameter, own);
@@ -103,13 +111,22 @@ class Planner {
       }
       UnitMember member;
       member.parameter = id;
-      member.order = order++;
+      member.order = order - 1;
       member.box = local_box(parameter.shape, own, sharded_.mesh, coordinates_);
       member.elements = elements(shape_of(member.box));
       const Sharding* raw = raw_gradient(id);
       const auto tp = static_cast<std::size_t>(tp_);
       member.sum_over_tp = tp_ >= 0 && raw != nullptr && (*raw)[tp].is_partial();
-      member.counted_here = tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0;
+      member.counted_here =
+          homes.front() == stage_ && (tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0);
+      if (homes.size() > 1) {
+        std::vector<int>& replicas = plan_.units[slot->second].replicas;
+        SW_CHECK(replicas.empty() && added, "{}: a tied weight is a unit of its own",
+                 parameter.name);
+        for (const int home : homes) {
+          replicas.push_back(stage_ranks_.at(static_cast<std::size_t>(home)));
+        }
+      }
       plan_.units[slot->second].members.push_back(member);
     }
   }
@@ -148,6 +165,8 @@ class Planner {
   const ShardedGraph& sharded_;
   std::vector<int> coordinates_;
   int tp_;
+  int stage_ = 0;
+  std::vector<int> stage_ranks_;  ///< this rank's peers on all stages
   std::int64_t place_ = 0;
   Lane lane_ = Lane::Private;
   StatePlan plan_;

@@ -22,8 +22,8 @@ struct UnitMember {
   std::int64_t offset = 0;    ///< elements from the unit's start
   std::int64_t elements = 0;  ///< of this rank's shard
   bool sum_over_tp = false;   ///< the raw gradient is Partial on tp
-  bool counted_here = true;   ///< for a weight that is Replicate on tp: only at tp coordinate 0
-                              ///< (norm, checkpoint, parameter count)
+  bool counted_here = true;   ///< for a weight that is Replicate on tp: only at tp coordinate 0; a
+                              ///< tied one: on its first stage (norm, checkpoint, parameter count)
 };
 
 /// A concatenation of parameter shards that is reduced, updated and gathered as one.
@@ -32,6 +32,8 @@ struct Unit {
   std::vector<UnitMember> members;
   std::int64_t elements = 0;  ///< padded to a multiple of the data group's size times kUnitBlock
   bool frozen = false;        ///< weights only
+  std::vector<int> replicas;  ///< ranks of other stages that hold it too, and this one, ascending:
+                              ///< their gradients are added up. Empty if there is no other
   Range slice;  ///< what this rank owns of the padded unit, by its place in the data group
   /// Of the ranges below. master: -1 when the weights are float32 themselves.
   BufferId weights = -1, gradients = -1, master = -1;
@@ -43,6 +45,9 @@ struct StateOptions {
   DType precision = DType::Float32;
   int moments = 2;    ///< optimizer state tensors per parameter
   bool train = true;  ///< false: weights only (a program that generates)
+  /// Per parameter of the graph: the pipeline stages that use it, ascending. A tied weight has two
+  /// homes; the first owns it.
+  std::vector<std::vector<int>> homes;
 };
 
 /// The persistent part of every Program of a run, on one rank.

@@ -40,10 +40,19 @@ void Lowering::emit_count() {
 void Lowering::emit_loss_reduction() {
   std::vector<int> axes;
   const Sharding& sharding = copy(sharded_.loss).sharding;
+  const int pp = sharded_.mesh.find("pp");
   for (int axis = 0; axis < static_cast<int>(sharding.size()); ++axis) {
-    if (sharding[static_cast<std::size_t>(axis)].is_partial()) {
+    if (axis == pp || sharding[static_cast<std::size_t>(axis)].is_partial()) {
       axes.push_back(axis);
     }
+  }
+  if (pp >= 0 && options_.stages.stage_of(options_.stages.segments() - 1) != stage()) {
+    Instruction none;  // another stage has the loss
+    none.name = "no loss";
+    none.phase = Phase::Window;
+    none.work = ZeroWork{};
+    none.outputs = {program_.host.loss};
+    emit(std::move(none));
   }
   emit_all_reduce("loss", axes, program_.host.loss);
 }
@@ -166,9 +175,7 @@ Program lower_training(const ModelGraph& model, const ShardedGraph& sharded, con
                        int rank, const LowerOptions& options) {
   Lowering lowering(model, sharded, state, rank, options);
   lowering.emit_count();
-  for (int m = 0; m < options.micro_batches; ++m) {
-    lowering.emit_micro_batch(m);
-  }
+  lowering.emit_actions(options.order);
   lowering.gather_weights();
   lowering.insert_gradient_reductions();
   lowering.emit_loss_reduction();
@@ -180,7 +187,7 @@ Program lower_evaluation(const ModelGraph& model, const ShardedGraph& sharded,
                          const StatePlan& state, int rank, const LowerOptions& options) {
   Lowering lowering(model, sharded, state, rank, options);
   lowering.emit_count();
-  lowering.emit_micro_batch(0);
+  lowering.emit_actions(forward_order(options.stages));
   lowering.gather_weights();
   lowering.emit_loss_reduction();
   return lowering.finish("evaluate");

@@ -78,6 +78,24 @@ void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOption
   }
 }
 
+Direction direction_of(const ModelGraph& model, const ShardedGraph& sharded,
+                       const ShardedStep& step) {
+  if (step.recomputed) {
+    return Direction::Backward;
+  }
+  return step.kind == ShardedStep::Kind::Compute
+             ? model.graph.op(step.op).direction
+             : sharded.copies.at(static_cast<std::size_t>(step.to)).made_in;
+}
+
+std::vector<CopyId> copies_read(const ShardedStep& step) {
+  return step.kind == ShardedStep::Kind::Move ? std::vector<CopyId>{step.from} : step.inputs;
+}
+
+std::vector<CopyId> copies_made(const ShardedStep& step) {
+  return step.kind == ShardedStep::Kind::Compute ? step.outputs : std::vector<CopyId>{step.to};
+}
+
 std::vector<Range> copy_box(const ModelGraph& model, const ShardedGraph& sharded, CopyId id,
                             const std::vector<int>& coordinates) {
   const Copy& copy = sharded.copies.at(static_cast<std::size_t>(id));

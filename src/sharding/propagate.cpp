@@ -63,6 +63,8 @@ class Propagation {
         result[i] = shard(0);
       } else if (axis_name(i) == "cp") {
         result[i] = shard(1);
+      } else if (axis_name(i) == "pp") {
+        result[i] = replicate();
       } else {
         result[i] = options_.sequence_parallel ? shard(1) : replicate();
       }

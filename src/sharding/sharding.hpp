@@ -59,6 +59,13 @@ struct ShardedGraph {
   CopyId loss = -1;
 };
 
+/// Whether a step runs in the forward or in the backward.
+[[nodiscard]] Direction direction_of(const ModelGraph& model, const ShardedGraph& sharded,
+                                     const ShardedStep& step);
+/// The copies that a step reads, and those that it makes.
+[[nodiscard]] std::vector<CopyId> copies_read(const ShardedStep& step);
+[[nodiscard]] std::vector<CopyId> copies_made(const ShardedStep& step);
+
 /// How a layout places a parameter: heads, feed-forward and vocabulary letters are cut on tp (KV
 /// heads only when they divide; Replicate otherwise), all else Replicate.
 [[nodiscard]] Sharding parameter_sharding(const Value& parameter, const Mesh& mesh);

@@ -271,9 +271,12 @@ double verify_bound(DType precision) { return precision == DType::Float32 ? 1e-5
 
 CompileOptions one_rank(CompileOptions options) {
   options.micro_batch *= options.parallel.layout.dp;
-  options.parallel.layout = {};
-  options.parallel.zero = 0;
-  options.parallel.sequence_parallel = false;
+  ParallelOptions one;
+  one.zero = 0;
+  one.sequence_parallel = false;
+  one.threads_per_rank = options.parallel.threads_per_rank;
+  one.deadline_s = options.parallel.deadline_s;
+  options.parallel = one;
   options.threads = threads_per_rank(options.parallel);
   return options;
 }

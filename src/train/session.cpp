@@ -109,11 +109,12 @@ void Session::for_each_member(
   }
 }
 
+const char* moment_name(int index) { return index == 0 ? "momentum" : "variance"; }
+
 std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) {
-  static constexpr const char* kNames[] = {"momentum", "variance"};
   std::vector<std::pair<const char*, BufferId>> result;
-  for (std::size_t i = 0; i < unit.moments.size(); ++i) {
-    result.emplace_back(kNames[i], unit.moments[i]);
+  for (const BufferId buffer : unit.moments) {
+    result.emplace_back(moment_name(static_cast<int>(result.size())), buffer);
   }
   return result;
 }

@@ -119,6 +119,7 @@ class Session {
 };
 
 /// The optimizer state of a unit, by the names that checkpoints use.
+[[nodiscard]] const char* moment_name(int index);
 [[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit);
 
 /// What a checkpoint of this run holds, on whatever ranks; CheckpointReader::require takes it.

@@ -46,16 +46,15 @@ void Session::load_model_folder(const std::filesystem::path& path) {
 }
 
 std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation) {
-  const StatePlan state = compilation.state(0);
+  const StateOptions& options = compilation.state(0).options;
+  const Graph& graph = compilation.model().graph;
   std::vector<StateTensor> tensors;
-  for (const Unit& unit : state.units) {
-    for (const UnitMember& member : unit.members) {
-      const Value& value = compilation.model().graph.value(member.parameter);
-      tensors.push_back({value.name, "weight",
-                         unit.frozen ? state.options.precision : DType::Float32, value.shape});
-      for (const auto& [name, buffer] : moments(unit)) {
-        tensors.push_back({value.name, name, DType::Float32, value.shape});
-      }
+  for (const ValueId id : graph.parameters()) {
+    const Value& value = graph.value(id);
+    tensors.push_back(
+        {value.name, "weight", value.frozen ? options.precision : DType::Float32, value.shape});
+    for (int i = 0; i < options.moments && !value.frozen; ++i) {
+      tensors.push_back({value.name, moment_name(i), DType::Float32, value.shape});
     }
   }
   return tensors;

@@ -189,15 +189,22 @@ TEST(Config, ContradictoryKeysAreRefused) {
   EXPECT_THAT(refusal("", {"data.validation_every=5"}), HasSubstr("data.validation names no file"));
 }
 
+TEST(Config, PipelinesThatContradictThemselvesAreRefused) {
+  EXPECT_THAT(refusal("", {"parallel.pp=2", "parallel.virtual_stages=2"}),
+              HasSubstr("parallel.virtual_stages = 2 needs parallel.pipeline"));
+  EXPECT_THAT(refusal("", {"parallel.pp=2", "parallel.pipeline=gpipe", "parallel.pipeline_file=a"}),
+              HasSubstr("contradict each other"));
+  EXPECT_THAT(refusal("", {"parallel.pipeline_file=a"}), HasSubstr("parallel.pp of at least 2"));
+}
+
 TEST(Config, WhatIsNotBuiltIsRefusedByName) {
-  EXPECT_EQ(unsupported("", {"parallel.pp=2"}),
-            "run.toml: parallel.pp = 2: pipeline parallelism is not in this version");
+  EXPECT_EQ(unsupported("", {"parallel.cp=2"}),
+            "run.toml: parallel.cp = 2: context parallelism is not in this version");
   for (const char* set :
-       {"parallel.cp=2", "parallel.offload=optimizer", "parallel.pipeline=gpipe",
-        "parallel.virtual_stages=2", "parallel.stage_layers=[1, 1]", "parallel.pipeline_file=a",
-        "train.precision=float16", "parallel.communicator=mpi", "parallel.communicator=nccl",
-        "train.gradient_precision=bfloat16", "parallel.context=gather",
-        "parallel.gather_before_dispatch=true"}) {
+       {"parallel.offload=optimizer", "parallel.pipeline=pipedream",
+        "parallel.pipeline=pipedream_2bw", "train.precision=float16", "parallel.communicator=mpi",
+        "parallel.communicator=nccl", "train.gradient_precision=bfloat16",
+        "parallel.context=gather", "parallel.gather_before_dispatch=true"}) {
     const std::string path = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));
   }

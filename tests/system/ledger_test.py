@@ -17,6 +17,8 @@ LAYOUTS = [
     {"dp": 2, "tp": 2, "zero": 1},
     {"dp": 2, "tp": 2, "zero": 2, "recompute": "selective"},
     {"dp": 3, "zero": 3, "recompute": "full"},
+    {"pp": 2, "dp": 2, "zero": 1},
+    {"pp": 2, "tp": 2, "pipeline": "zero_bubble", "zero": 0},
 ]
 
 
@@ -47,7 +49,7 @@ class Ledger(shardwright.SystemTest):
                     ledger = self.train_layout(
                         out, {"parallel.communicator": communicator}, **sizes
                     )
-                    ranks = sizes.get("dp", 1) * sizes.get("tp", 1)
+                    ranks = sizes.get("pp", 1) * sizes.get("dp", 1) * sizes.get("tp", 1)
                     self.assertEqual(len(ledger["collectives"]) > 0, ranks > 1)
                     for entry in ledger["collectives"]:
                         for key, planned in entry["planned"].items():
