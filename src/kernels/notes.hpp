@@ -6,8 +6,8 @@
 
 namespace sw::kernels {
 
-/// How this machine multiplies matrices of `dtype`, as a line of the plan: which library and
-/// instruction set, and whether operands are converted.
+/// How this machine multiplies matrices of `dtype`, as a line of the plan: with which instruction
+/// set, and where operands are converted.
 [[nodiscard]] std::string matrix_product_note(DType dtype);
 
 }  // namespace sw::kernels

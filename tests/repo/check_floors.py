@@ -11,7 +11,6 @@ from pathlib import Path
 
 # Header of a library -> where it may be included: folders, or single files.
 LIBRARIES = [
-    (r"(oneapi/dnnl/)?dnnl", ["kernels/cpu/"]),
     (r"hwy/", ["kernels/cpu/", "comm/"]),
     (r"nlohmann/", ["base/json.hpp"]),
     (r"toml\+\+/|toml\.hpp", ["cli/"]),

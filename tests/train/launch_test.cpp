@@ -52,7 +52,7 @@ TEST(Launch, ARankThatLeavesWithoutAWordIsNamedWithItsExitStatus) {
 
 TEST(Launch, AStatusThatAllRanksEndWithIsTheResult) { EXPECT_EQ(launch("differs").status, 3); }
 
-/// A handler's frame on a thread inside oneDNN's product overwrites the heap: decision 0014.
+/// Decision 0014.
 TEST(Launch, NoThreadOfARankCanBeInterruptedByAStop) { EXPECT_EQ(launch("mask").status, 0); }
 
 TEST(Launch, ASignalBecomesAStopThatRanksAgreeOn) {

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/operator.hpp"
+#include "kernels/cpu/simd/product.hpp"
+#include "kernels/einsum.hpp"
+
+/// A matrix product on a team. b is packed block by block into scratch that all threads read; a is
+/// packed by the thread that needs it.
+///
+///   for each block of the result and of k
+///     pack b's part                                      all threads, then all wait
+///     for each tile: some rows, some columns             one thread each
+///       for each pass over some k
+///         pack a's part                                  stays in a second-level cache
+///         for each strip of columns, each strip of rows  one register tile
+///
+/// Cuts depend on sizes alone and every element adds up its k in one order: threads change no bit.
+namespace sw::kernels::cpu {
+
+/// How a product is cut.
+struct ProductCut {
+  std::int64_t block_rows = 0;
+  std::int64_t block_columns = 0;
+  std::int64_t block_k = 0;  ///< all of k, or a multiple of pass_k
+  std::int64_t tile_rows = 0;
+  std::int64_t tile_columns = 0;
+  std::int64_t pass_k = 0;
+};
+[[nodiscard]] ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k);
+
+class Product {
+ public:
+  /// c = (or +=, in float32) a b; operands and c are float32 or bfloat16, and a bfloat16 result is
+  /// rounded once. c must not be transposed and no size be 0.
+  Product(const MatrixProduct& product, const View& a, const View& b, const View& c, bool add,
+          Scratch& scratch, int threads);
+  void run(Team& team) const;
+
+ private:
+  /// An operand as [outer, k].
+  struct Operand {
+    View view;
+    bool rows_along_k;
+    std::int64_t row;  ///< elements from one stored row to the next
+    [[nodiscard]] simd::Unpacked part(Range outer, Range k) const;
+  };
+  struct Block {
+    Range rows;
+    Range columns;
+    Range k;
+  };
+
+  void run_block(Team& team, const Block& block) const;
+  void pack_right(const Block& block, std::int64_t task) const;
+  void multiply(const Block& block, std::int64_t index, int thread) const;
+  [[nodiscard]] simd::Unpacked next_left(const Block& block, std::int64_t index,
+                                         std::int64_t k) const;
+
+  std::int64_t m_;
+  std::int64_t n_;
+  std::int64_t k_;
+  int threads_;
+  Operand a_;
+  Operand b_;
+  View c_;
+  bool add_;
+  ProductCut cut_;
+  float* right_;               ///< a block of b
+  float* left_;                ///< a pass of a tile, per thread
+  float* sums_ = nullptr;      ///< of a bfloat16 result before rounding: of a block, or ...
+  bool sums_of_tile_ = false;  ///< ... of a tile per thread, where k is one block
+};
+
+}  // namespace sw::kernels::cpu

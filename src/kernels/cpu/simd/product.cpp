@@ -1,0 +1,299 @@
+#include "kernels/cpu/simd/product.hpp"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/simd/product.cpp"
+#include <hwy/foreach_target.h>
+//
+#include "kernels/cpu/simd/vector-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sw::kernels::simd::HWY_NAMESPACE {
+
+// A register tile of kStripRows x kVectors sums hides the latency of multiply-add and leaves room
+// for the operands: 12 of 16 registers, 24 of 32 with AVX-512.
+constexpr int kRows = static_cast<int>(kStripRows);
+constexpr int kVectors = HWY_MAX_BYTES == 64 ? 4 : 2;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(FloatTag()));
+constexpr int kColumns = kVectors * kLanes;
+static_assert(kColumnMultiple % kColumns == 0);
+
+std::int64_t strip_columns() { return kColumns; }
+const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, const BFloat16* from) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::RebindToUnsigned<D> whole;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
+}
+HWY_INLINE float as_float(float value) { return value; }
+HWY_INLINE float as_float(BFloat16 value) { return to_float(value); }
+
+/// to[k, 0 .. kCount - 1] = from[0 .. kCount - 1, k] for k from `k` on.
+template <int kCount, int kWidth, typename T>
+HWY_INLINE void turn_rest(const T* from, std::int64_t row, std::int64_t k, std::int64_t depth,
+                          float* to) {
+  for (; k < depth; ++k) {
+    for (int i = 0; i < kCount; ++i) to[k * kWidth + i] = as_float(from[i * row + k]);
+  }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+
+template <int kWidth, typename T>
+HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+  turn_rest<kWidth, kWidth>(from, row, 0, depth, to);
+}
+
+#else
+
+using Four = hn::Full128<float>;
+using Two = hn::Full64<float>;
+
+template <int kWidth, typename T>
+HWY_INLINE void turn_four_rows(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+  const Four d;
+  const hn::Repartition<double, Four> pairs;
+  std::int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    const auto r0 = load_as_floats(d, from + k);
+    const auto r1 = load_as_floats(d, from + row + k);
+    const auto r2 = load_as_floats(d, from + 2 * row + k);
+    const auto r3 = load_as_floats(d, from + 3 * row + k);
+    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+    float* out = to + k * kWidth;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, out);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, out + kWidth);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, out + 2 * kWidth);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, out + 3 * kWidth);
+  }
+  turn_rest<4, kWidth>(from, row, k, depth, to);
+}
+
+template <int kWidth, typename T>
+HWY_INLINE void turn_two_rows(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+  const Four d;
+  const Two two;
+  std::int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    const auto r0 = load_as_floats(d, from + k);
+    const auto r1 = load_as_floats(d, from + row + k);
+    const auto low = hn::InterleaveLower(d, r0, r1);
+    const auto high = hn::InterleaveUpper(d, r0, r1);
+    float* out = to + k * kWidth;
+    hn::StoreU(hn::LowerHalf(two, low), two, out);
+    hn::StoreU(hn::UpperHalf(two, low), two, out + kWidth);
+    hn::StoreU(hn::LowerHalf(two, high), two, out + 2 * kWidth);
+    hn::StoreU(hn::UpperHalf(two, high), two, out + 3 * kWidth);
+  }
+  turn_rest<2, kWidth>(from, row, k, depth, to);
+}
+
+/// A whole strip whose stored rows run along k, by fours and twos.
+template <int kWidth, typename T>
+HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+  constexpr int kFours = kWidth / 4 * 4;
+  for (int i = 0; i < kFours; i += 4) {
+    turn_four_rows<kWidth>(from + i * row, row, depth, to + i);
+  }
+  if constexpr (kWidth > kFours) {
+    turn_two_rows<kWidth>(from + kFours * row, row, depth, to + kFours);
+  }
+}
+
+#endif
+
+/// to[i] = from[i] for i in [0, kCount).
+template <int kCount, typename T>
+HWY_INLINE void copy(const T* from, float* to) {
+  const hn::CappedTag<float, kCount> d;
+  constexpr int kStep = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kWhole = kCount / kStep * kStep;
+#pragma GCC unroll 4
+  for (int i = 0; i < kWhole; i += kStep) hn::StoreU(load_as_floats(d, from + i), d, to + i);
+  if constexpr (kCount > kWhole) copy<kCount - kWhole>(from + kWhole, to + kWhole);
+}
+
+/// `strips` whole strips whose stored rows run across k: all of a row while it is in cache.
+template <int kWidth, typename T>
+HWY_INLINE void copy_strips(const T* from, std::int64_t row, std::int64_t depth,
+                            std::int64_t strips, float* to) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t strip = 0; strip < strips; ++strip) {
+      copy<kWidth>(from + k * row + strip * kWidth, to + (strip * depth + k) * kWidth);
+    }
+  }
+}
+
+template <int kWidth, typename T>
+void pack(const Unpacked& from, const T* data, float* to) {
+  const std::int64_t whole = from.count / kWidth;
+  if (from.rows_along_k) {
+    for (std::int64_t strip = 0; strip < whole; ++strip) {
+      turn_strip<kWidth>(data + strip * kWidth * from.row, from.row, from.depth,
+                         to + strip * kWidth * from.depth);
+    }
+  } else {
+    copy_strips<kWidth>(data, from.row, from.depth, whole, to);
+  }
+  const std::int64_t first = whole * kWidth;
+  if (first == from.count) return;
+  float* out = to + first * from.depth;
+  const std::int64_t along = from.rows_along_k ? 1 : from.row;
+  const std::int64_t across = from.rows_along_k ? from.row : 1;
+  for (std::int64_t k = 0; k < from.depth; ++k) {
+    for (std::int64_t i = first; i < first + kWidth; ++i) {
+      *out++ = i < from.count ? as_float(data[i * across + k * along]) : 0.0F;
+    }
+  }
+}
+
+template <int kWidth>
+void pack(const Unpacked& from, float* to) {
+  if (from.dtype == DType::Float32) {
+    pack<kWidth>(from, reinterpret_cast<const float*>(from.data), to);
+  } else {
+    pack<kWidth>(from, reinterpret_cast<const BFloat16*>(from.data), to);
+  }
+}
+
+void pack_left(const Unpacked& from, float* to) { pack<kRows>(from, to); }
+void pack_right(const Unpacked& from, float* to) { pack<kColumns>(from, to); }
+
+/// c[kRows, kColumns] = (or +=) one strip times another.
+HWY_INLINE void multiply_strips(const float* left, const float* right, std::int64_t depth, float* c,
+                                std::int64_t c_row, bool add) {
+  const FloatTag d;
+  // The result comes from farther away than a product of strips takes to begin.
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    hwy::Prefetch(c + r * c_row);
+    hwy::Prefetch(c + r * c_row + kColumns - 1);
+  }
+  Floats sum[kRows][kVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  }
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Floats column[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) column[v] = load(right + v * kLanes);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const Floats row = all(left[r]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(row, column[v], sum[r][v]);
+    }
+    left += kRows;
+    right += kColumns;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = c + r * c_row + v * kLanes;
+      store(add ? hn::Add(load(to), sum[r][v]) : sum[r][v], to);
+    }
+  }
+}
+
+/// The same where only [rows, columns] of the result exist.
+void multiply_part(const float* left, const float* right, const Tile& tile, std::int64_t row,
+                   std::int64_t column) {
+  HWY_ALIGN float part[kRows * kColumns];
+  multiply_strips(left, right, tile.depth, part, kColumns, false);
+  const std::int64_t rows = std::min<std::int64_t>(kRows, tile.rows - row);
+  const std::int64_t columns = std::min<std::int64_t>(kColumns, tile.columns - column);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* to = tile.c + (row + r) * tile.c_row + column;
+    const float* from = part + r * kColumns;
+    for (std::int64_t i = 0; i < columns; ++i) to[i] = tile.add ? to[i] + from[i] : from[i];
+  }
+}
+
+/// Fetches the memory of something unpacked, a little at a time.
+class Fetch {
+ public:
+  Fetch(const Unpacked& what, std::int64_t calls)
+      : row_(what.data), stride_(what.row * size_of(what.dtype)) {
+    const std::int64_t rows = what.rows_along_k ? what.count : what.depth;
+    const std::int64_t length = what.rows_along_k ? what.depth : what.count;
+    bytes_ = length * size_of(what.dtype);
+    left_ = what.data == nullptr ? 0 : rows * ((bytes_ + kLine - 1) / kLine);
+    each_ = (left_ + calls - 1) / calls;
+  }
+  HWY_INLINE void some() {
+    for (std::int64_t i = std::min(each_, left_); i > 0; --i) {
+      hwy::Prefetch(row_ + at_);
+      at_ += kLine;
+      if (at_ >= bytes_) {
+        at_ = 0;
+        row_ += stride_;
+      }
+    }
+    left_ -= each_;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const std::byte* row_;
+  std::int64_t stride_;
+  std::int64_t bytes_;
+  std::int64_t at_ = 0;
+  std::int64_t left_;
+  std::int64_t each_;
+};
+
+void multiply_tile(const Tile& tile) {
+  Fetch fetch(tile.next,
+              ((tile.rows + kRows - 1) / kRows) * ((tile.columns + kColumns - 1) / kColumns));
+  for (std::int64_t column = 0; column < tile.columns; column += kColumns) {
+    const float* right = tile.right + column * tile.depth;
+    for (std::int64_t row = 0; row < tile.rows; row += kRows) {
+      const float* left = tile.left + row * tile.depth;
+      fetch.some();
+      if (row + kRows <= tile.rows && column + kColumns <= tile.columns) {
+        multiply_strips(left, right, tile.depth, tile.c + row * tile.c_row + column, tile.c_row,
+                        tile.add);
+      } else {
+        multiply_part(left, right, tile, row, column);
+      }
+    }
+  }
+}
+
+}  // namespace sw::kernels::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sw::kernels::simd {
+
+HWY_EXPORT(strip_columns);
+HWY_EXPORT(target_name);
+HWY_EXPORT(pack_left);
+HWY_EXPORT(pack_right);
+HWY_EXPORT(multiply_tile);
+
+std::int64_t strip_columns() { return HWY_DYNAMIC_DISPATCH(strip_columns)(); }
+std::string instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+void pack_left(const Unpacked& from, float* to) { HWY_DYNAMIC_DISPATCH(pack_left)(from, to); }
+void pack_right(const Unpacked& from, float* to) { HWY_DYNAMIC_DISPATCH(pack_right)(from, to); }
+void multiply_tile(const Tile& tile) { HWY_DYNAMIC_DISPATCH(multiply_tile)(tile); }
+
+}  // namespace sw::kernels::simd
+#endif
