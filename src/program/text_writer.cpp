@@ -58,7 +58,8 @@ class Writer {
 
   std::string write() {
     line("program", program_);
-    for (const std::string& note : program_.notes) out_ += fmt::format("note {}\n", in_quotes(note));
+    for (const std::string& note : program_.notes)
+      out_ += fmt::format("note {}\n", in_quotes(note));
     for (std::size_t i = 0; i < program_.streams.size(); ++i) {
       out_ += fmt::format("stream {}  # {}\n", in_quotes(program_.streams[i]), i);
     }
