@@ -16,12 +16,8 @@ struct Missing {
   bool (*asked)(const RunOptions&);
 };
 
-const ParallelOptions kDefault;
-
 // The one list of what is not built yet; whoever builds it removes the line.
 const Missing kMissing[] = {
-    {"parallel.cp", "context parallelism",
-     [](const RunOptions& o) { return o.parallel.layout.cp > 1; }},
     {"parallel.ep", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.layout.ep > 1; }},
     {"parallel.zero_group", "sharing a level over part of dp x cp (HSDP)",
@@ -29,8 +25,10 @@ const Missing kMissing[] = {
        const Layout& layout = o.parallel.layout;
        return o.parallel.zero_group != 0 && o.parallel.zero_group != layout.dp * layout.cp;
      }},
-    {"parallel.context", "context parallelism",
-     [](const RunOptions& o) { return o.parallel.context != kDefault.context; }},
+    {"parallel.context", "context parallelism other than \"gather\"",
+     [](const RunOptions& o) {
+       return o.parallel.layout.cp > 1 && o.parallel.context != ContextAlgorithm::Gather;
+     }},
     {"parallel.gather_before_dispatch", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.gather_before_dispatch; }},
     {"parallel.pipeline", "asynchronous pipelining with weight stashing",

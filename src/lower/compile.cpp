@@ -116,6 +116,29 @@ Range Compilation::rows(int rank) const {
   return split(rows_per_micro_batch(), options_.parallel.layout.dp, coordinate);
 }
 
+std::vector<std::int64_t> Compilation::column_order() const {
+  const int cp = options_.parallel.layout.cp;
+  if (cp == 1 || joint_.dropout_key >= 0) {
+    return {};
+  }
+  const std::int64_t chunk = options_.sequence / (2 * cp);
+  std::vector<std::int64_t> order;
+  for (int rank = 0; rank < cp; ++rank) {
+    for (const std::int64_t from : {rank, 2 * cp - 1 - rank}) {
+      for (std::int64_t i = 0; i < chunk; ++i) {
+        order.push_back(from * chunk + i);
+      }
+    }
+  }
+  return order;
+}
+
+Range Compilation::columns(int rank) const {
+  const int cp = mesh_.find("cp");
+  const int coordinate = cp < 0 ? 0 : mesh_.coordinates(rank)[static_cast<std::size_t>(cp)];
+  return split(options_.sequence, options_.parallel.layout.cp, coordinate);
+}
+
 double Compilation::model_flops_per_window() const {
   const ModelConfig& model = options_.model;
   const double per_token = 6.0 * static_cast<double>(parameter_count(model)) +
@@ -177,6 +200,10 @@ std::vector<std::string> Compilation::notes() const {
         fmt::format("tp = {} does not divide the {} KV heads: key and value weights are whole on "
                     "every tp rank, their gradients summed over tp",
                     tp, options_.model.kv_heads));
+  }
+  if (options_.parallel.layout.cp > 1 && column_order().empty()) {
+    notes.push_back(
+        "cp cuts the sequence in order, because of dropout: later ranks have more attention to do");
   }
   if (options_.parallel.algorithm == Algorithm::Ring) {
     notes.push_back(

@@ -52,6 +52,12 @@ class Compilation {
 
   /// Rows of one micro-batch (of all data-parallel ranks) that `rank` reads.
   [[nodiscard]] Range rows(int rank) const;
+  /// Columns of a row in the order in which ranks hold them: 2·cp chunks of which context-parallel
+  /// rank i has i and 2·cp - 1 - i, so that all have as much causal attention to do. Empty: as they
+  /// are (no cp; or dropout, whose masks go by the place in the tensor).
+  [[nodiscard]] std::vector<std::int64_t> column_order() const;
+  /// Columns, in that order, that `rank` holds.
+  [[nodiscard]] Range columns(int rank) const;
   /// Sequences of one micro-batch over all data-parallel ranks, and of a window.
   [[nodiscard]] std::int64_t rows_per_micro_batch() const;
   [[nodiscard]] std::int64_t rows_per_window() const;

@@ -24,6 +24,8 @@ class Lowering {
   void gather_weights();
   /// Likewise: reductions of gradients.
   void insert_gradient_reductions();
+  /// Gradients of weights that two stages use.
+  void emit_tied_reductions();
   /// The loss over all ranks.
   void emit_loss_reduction();
   /// Norm, verdict, update, and the gathering of parameters.
@@ -102,7 +104,7 @@ class Lowering {
                    Phase phase);
   GroupId group(const std::vector<int>& axes, StreamId stream);
   GroupId world_group();
-  GroupId tied_group(const Unit& unit, StreamId stream);
+  GroupId tied_group(const Unit& unit);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
 
@@ -121,8 +123,6 @@ class Lowering {
   RawGradients raw_gradients(int round);
   void prepare_raw(std::size_t u, const RawGradients& raw,
                    const std::vector<Insertions::Place>& reduced, Insertions& insertions);
-  void add_tied_reductions(const std::vector<std::size_t>& bucket,
-                           std::vector<Instruction>& reductions);
   std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket,
                                              const RawGradients& raw, int round);
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(

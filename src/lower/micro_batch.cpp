@@ -66,12 +66,16 @@ GroupId Lowering::world_group() {
 }
 
 /// Of the stages that hold a tied weight.
-GroupId Lowering::tied_group(const Unit& unit, StreamId stream) {
+GroupId Lowering::tied_group(const Unit& unit) {
+  const int pp = sharded_.mesh.find("pp");
+  if (unit.replicas == sharded_.mesh.group(rank_, {pp})) {
+    return group({pp}, 0);
+  }
   const std::vector<int> key{-2};  // no axes: a part of pp
   const auto [slot, added] =
-      groups_.try_emplace({key, stream}, static_cast<GroupId>(program_.groups.size()));
+      groups_.try_emplace({key, 0}, static_cast<GroupId>(program_.groups.size()));
   if (added) {
-    program_.groups.push_back({"pp", stream, unit.replicas});
+    program_.groups.push_back({"pp", 0, unit.replicas});
   }
   return slot->second;
 }
@@ -101,9 +105,8 @@ std::vector<Lowering::Placed> Lowering::parameters_placed() const {
 void Lowering::add_batches(int micro_batches) {
   const Shape& whole = model_.graph.value(model_.tokens).shape;
   Sharding rows(sharded_.mesh.axes().size());
-  for (const int axis : state_.data_axes) {
-    rows[static_cast<std::size_t>(axis)] =
-        shard(sharded_.mesh.axes()[static_cast<std::size_t>(axis)].name == "cp" ? 1 : 0);
+  if (const int dp = sharded_.mesh.find("dp"); dp >= 0) {
+    rows[static_cast<std::size_t>(dp)] = shard(0);
   }
   const Shape local = shape_of(local_box(whole, rows, sharded_.mesh, coordinates_));
   for (int m = 0; m < micro_batches; ++m) {
@@ -146,7 +149,8 @@ void Lowering::emit_step(std::size_t at) {
   }
 }
 
-/// The host writes this rank's rows; another cut of them (along the sequence on tp) is a copy.
+/// The host writes this rank's rows; another cut of them (along the sequence on cp and tp) is a
+/// copy.
 void Lowering::emit_load(const ShardedStep& step) {
   const ValueId id = copy(step.to).value;
   Placed& placed = placed_[static_cast<std::size_t>(step.to)];

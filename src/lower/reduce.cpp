@@ -156,9 +156,6 @@ void Lowering::insert_gradient_reductions() {
         prepare_raw(unit, raw, reduced, insertions);
       }
       std::vector<Instruction> reductions = bucket_reductions(bucket, raw, round);
-      if (round + 1 == rounds) {
-        add_tied_reductions(bucket, reductions);
-      }
       for (std::size_t i = 0; i < reductions.size(); ++i) {
         const Insertions::Place place =
             insertions.insert_before(after + 1, std::move(reductions[i]));
@@ -172,24 +169,21 @@ void Lowering::insert_gradient_reductions() {
 }
 
 /// A weight that two stages use: what each has of its gradient, reduced over the data axes, is
-/// added up.
-void Lowering::add_tied_reductions(const std::vector<std::size_t>& bucket,
-                                   std::vector<Instruction>& reductions) {
-  for (const std::size_t u : bucket) {
-    const Unit& unit = state_.units[u];
-    if (unit.replicas.empty()) {
+/// added up. Last of all, for the last stage has it long before the first, which still waits for
+/// other gradients from there.
+void Lowering::emit_tied_reductions() {
+  for (const Unit& unit : state_.units) {
+    if (unit.replicas.empty() || unit.gradients < 0) {
       continue;
     }
-    const StreamId stream = communication_stream();
     Instruction sum;
     sum.name = "tied gradients " + unit.name;
     sum.phase = Phase::Window;
-    sum.stream = stream;
     sum.work = CollectiveWork{
-        CollectiveKind::AllReduce, ReduceOp::Sum, tied_group(unit, stream), {-1}, -1, {}, {}};
+        CollectiveKind::AllReduce, ReduceOp::Sum, tied_group(unit), {-1}, -1, {}, {}};
     sum.inputs = {state_.gradients(unit, state_.optimizer_range(unit))};
     sum.outputs = sum.inputs;
-    reductions.push_back(std::move(sum));
+    emit(std::move(sum));
   }
 }
 

@@ -178,6 +178,7 @@ Program lower_training(const ModelGraph& model, const ShardedGraph& sharded, con
   lowering.emit_actions(options.order);
   lowering.gather_weights();
   lowering.insert_gradient_reductions();
+  lowering.emit_tied_reductions();
   lowering.emit_loss_reduction();
   lowering.emit_update();
   return lowering.finish("train");

@@ -59,6 +59,7 @@ Sharding parameter_sharding(const Value& parameter, const Mesh& mesh) {
 void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOptions& options) {
   const int tp = size_of_axis(mesh, "tp");
   const int dp = size_of_axis(mesh, "dp");
+  const int cp = size_of_axis(mesh, "cp");
   const Graph& graph = model.graph;
   for (const ValueId id : graph.parameters()) {
     const Value& parameter = graph.value(id);
@@ -73,7 +74,15 @@ void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOption
   const Shape& tokens = graph.value(model.tokens).shape;
   check_enough(tokens.at(0), "the sequences of a micro-batch over all data-parallel ranks", "dp",
                dp);
-  if (options.sequence_parallel) {
+  if (cp > 1) {
+    const int parts = 2 * cp * (options.sequence_parallel ? tp : 1);
+    if (tokens.at(1) % parts != 0) {
+      throw ConfigError(fmt::format(
+          "parallel.cp = {} cuts data.sequence_length = {} into {} pieces, which do not divide it; "
+          "use a multiple of {}",
+          cp, tokens.at(1), parts, parts));
+    }
+  } else if (options.sequence_parallel) {
     check_divides(tokens.at(1), "data.sequence_length", "tp", tp);
   }
 }

@@ -1,6 +1,7 @@
 #include "train/session.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -73,7 +74,8 @@ Session::Session(const Compilation& compilation, World& world, std::int64_t cont
       world_(world),
       state_(compilation.state(world.rank())),
       training_(compilation.training(world.rank())),
-      evaluation_(compilation.evaluation(world.rank())) {
+      evaluation_(compilation.evaluation(world.rank())),
+      column_order_(compilation.column_order()) {
   SW_CHECK(world.size() == compilation.world(), "{} ranks for a layout of {}", world.size(),
            compilation.world());
   const CompileOptions& options = compilation.options();
@@ -216,13 +218,29 @@ void Session::write_batch(const Program& program, std::size_t micro_batch, const
     return std::span(begin + static_cast<std::size_t>(index) * sequence, sequence);
   };
   const Range rows = compilation_.rows(world_.rank());
+  const Range columns = compilation_.columns(world_.rank());
   for (std::int64_t r = rows.begin; r < rows.end; ++r) {
     const std::int64_t local = r - rows.begin;
     const std::span<std::int32_t> labels = row(slot.labels, local);
-    read(samples[static_cast<std::size_t>(r)], row(slot.tokens, local), labels,
-         row(slot.positions, local), row(slot.documents, local));
-    valid +=
-        std::count_if(labels.begin(), labels.end(), [](std::int32_t label) { return label >= 0; });
+    const std::array<std::span<std::int32_t>, 4> all = {
+        row(slot.tokens, local), labels, row(slot.positions, local), row(slot.documents, local)};
+    read(samples[static_cast<std::size_t>(r)], all[0], all[1], all[2], all[3]);
+    for (const std::span<std::int32_t> values : all) {
+      reorder(values);
+    }
+    valid += std::count_if(labels.begin() + columns.begin, labels.begin() + columns.end,
+                           [](std::int32_t label) { return label >= 0; });
+  }
+}
+
+/// Into the order in which context-parallel ranks hold a row.
+void Session::reorder(std::span<std::int32_t> row) const {
+  if (column_order_.empty()) {
+    return;
+  }
+  const std::vector<std::int32_t> before(row.begin(), row.end());
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i] = before[static_cast<std::size_t>(column_order_[i])];
   }
 }
 

@@ -101,6 +101,7 @@ class Session {
   [[nodiscard]] const Value& parameter(const UnitMember& member) const;
   void write_batch(const Program& program, std::size_t micro_batch, const ReadRow& read,
                    std::span<const std::int64_t> samples, std::int64_t& valid) const;
+  void reorder(std::span<std::int32_t> row) const;
   [[nodiscard]] StepResult run(Executor& executor, const Program& program);
 
   const Compilation& compilation_;
@@ -108,6 +109,7 @@ class Session {
   StatePlan state_;
   Program training_;
   Program evaluation_;
+  std::vector<std::int64_t> column_order_;
   std::unique_ptr<RankMemory> memory_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Executor> train_executor_;

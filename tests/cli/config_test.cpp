@@ -198,13 +198,15 @@ TEST(Config, PipelinesThatContradictThemselvesAreRefused) {
 }
 
 TEST(Config, WhatIsNotBuiltIsRefusedByName) {
-  EXPECT_EQ(unsupported("", {"parallel.cp=2"}),
-            "run.toml: parallel.cp = 2: context parallelism is not in this version");
+  EXPECT_EQ(unsupported("", {"parallel.offload=optimizer"}),
+            "run.toml: parallel.offload = \"optimizer\": offloading is not in this version");
+  EXPECT_THAT(unsupported("", {"parallel.cp=2"}), HasSubstr("parallel.context = \"ring\""));
+  EXPECT_EQ(unsupported("", {"parallel.cp=2", "parallel.context=gather"}), "accepted");
   for (const char* set :
        {"parallel.offload=optimizer", "parallel.pipeline=pipedream",
         "parallel.pipeline=pipedream_2bw", "train.precision=float16", "parallel.communicator=mpi",
         "parallel.communicator=nccl", "train.gradient_precision=bfloat16",
-        "parallel.context=gather", "parallel.gather_before_dispatch=true"}) {
+        "parallel.gather_before_dispatch=true"}) {
     const std::string path = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));
   }

@@ -112,6 +112,20 @@ TEST(DataParallel, OfEightMebibytesOnFourRanksSendsTheWorkedExample) {
   }
 }
 
+/// With kv = 2·B·S·G·K·e bytes of keys and values of a micro-batch's rows: gathered in the forward
+/// and again in the backward, their gradients scattered.
+TEST(ContextParallel, SendsKeysAndValuesThreeTimesPerLayer) {
+  for (const int cp : {2, 4}) {
+    CompileOptions options = options_of(1, 1, 0);
+    options.parallel.layout.cp = cp;
+    const Ledger ledger = planned_ledger(Compilation(options).training(0), Algorithm::Direct);
+    const std::int64_t kv = 2 * 1 * 8 * 2 * 8 * 4;
+    const std::int64_t share = 3 * 2 * kv / cp * (cp - 1);  // 3 layers, 2 micro-batches
+    EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "cp"), 2 * share);
+    EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "cp"), share);
+  }
+}
+
 /// bfloat16 with float32 masters: 2 (weights) + 4 (gradients) + 12 (master, two moments) bytes per
 /// (padded) parameter; level 1 divides the last, 2 the gradients too, 3 all.
 TEST(State, HasTheBytesPerParameterOfItsPrecisionAndLevel) {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """ledger_test.py PROGRAM: what a run sends and holds is what its plan says, to the byte."""
 
+import math
+
 import shardwright
 
 STEPS = 2
@@ -18,6 +20,7 @@ LAYOUTS = [
     {"dp": 2, "tp": 2, "zero": 2, "recompute": "selective"},
     {"dp": 3, "zero": 3, "recompute": "full"},
     {"pp": 2, "dp": 2, "zero": 1},
+    {"cp": 2, "dp": 2, "context": "gather", "zero": 2},
     {"pp": 2, "tp": 2, "pipeline": "zero_bubble", "zero": 0},
 ]
 
@@ -49,7 +52,7 @@ class Ledger(shardwright.SystemTest):
                     ledger = self.train_layout(
                         out, {"parallel.communicator": communicator}, **sizes
                     )
-                    ranks = sizes.get("pp", 1) * sizes.get("dp", 1) * sizes.get("tp", 1)
+                    ranks = math.prod(sizes.get(axis, 1) for axis in ("pp", "dp", "cp", "tp"))
                     self.assertEqual(len(ledger["collectives"]) > 0, ranks > 1)
                     for entry in ledger["collectives"]:
                         for key, planned in entry["planned"].items():

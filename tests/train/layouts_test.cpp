@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "base/error.hpp"
+#include "tests/soak.hpp"
 #include "train/compare.hpp"
 
 namespace sw {
@@ -106,6 +109,11 @@ void equals_one_rank(const CompileOptions& options) {
   const auto start = [](Session& session) { session.initialize(5); };
   const Compilation layout(options);
   const Compilation reference(one_rank(options));
+  std::vector<Program> programs;
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    programs.push_back(layout.training(rank));
+  }
+  verify(programs);
   const SideRecord a = run_side(layout, corpus, job.windows, job.settings, start);
   const SideRecord b = run_side(reference, corpus, job.windows, job.settings, start);
   const Comparison result =
@@ -114,11 +122,6 @@ void equals_one_rank(const CompileOptions& options) {
                             << result.worst_gradient.relative_error << ", weight "
                             << result.worst_weight.name << " " << result.worst_weight.relative_error
                             << ", loss " << result.loss[0] << " " << result.loss[1];
-  std::vector<Program> programs;
-  for (int rank = 0; rank < layout.world(); ++rank) {
-    programs.push_back(layout.training(rank));
-  }
-  verify(programs);
   EXPECT_TRUE(a.replicas_equal);
   EXPECT_TRUE(a.account_equal);
   EXPECT_TRUE(b.account_equal);
@@ -145,6 +148,26 @@ TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
       }
     }
   }
+}
+
+/// The default documents are isolated, so positions and documents cross the cut.
+TEST(Layouts, OfContextParallelEqualOneRank) {
+  for (const auto& [dp, cp, tp, pp, zero] :
+       {std::array{1, 2, 1, 1, 0}, std::array{1, 4, 1, 1, 3}, std::array{2, 2, 1, 1, 1},
+        std::array{1, 3, 2, 1, 2}, std::array{1, 2, 2, 2, 1}}) {
+    CompileOptions options = options_of(tiny_llama(4, 2, zero == 1), dp, tp);
+    options.parallel.layout.cp = cp;
+    options.parallel.layout.pp = pp;
+    options.parallel.context = ContextAlgorithm::Gather;
+    options.parallel.sequence_parallel = tp > 1;
+    options.parallel.zero = zero;
+    options.parallel.recompute = zero == 2 ? Recompute::Full : Recompute::None;
+    SCOPED_TRACE(fmt::format("dp {} cp {} tp {} pp {} zero {}", dp, cp, tp, pp, zero));
+    equals_one_rank(options);
+  }
+  CompileOptions gpt2 = options_of(tiny_gpt2(), 1, 1);  // with dropout: cut in order
+  gpt2.parallel.layout.cp = 2;
+  equals_one_rank(gpt2);
 }
 
 TEST(Layouts, ThatKeepGatheredCopiesEqualThoseThatGatherAgainAndSendLess) {
@@ -293,6 +316,75 @@ TEST(Layouts, OfPipelinesEqualOneRank) {
           fmt::format("schedule {} tied {} zero {}", static_cast<int>(schedule), tied, zero));
       equals_one_rank(options);
     }
+  }
+}
+
+/// A layout of up to 8 ranks by the number that draws it: every choice of [parallel] that does not
+/// contradict another.
+CompileOptions drawn_layout(std::uint64_t number) {
+  std::mt19937_64 random(number);
+  const auto pick = [&](int count) {
+    return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  for (;;) {
+    const bool gpt2 = pick(4) == 0;
+    const int heads = pick(2) == 0 ? 4 : 8;
+    ModelConfig model = gpt2 ? tiny_gpt2() : tiny_llama(heads, pick(2) == 0 ? 2 : 4, pick(2) == 0);
+    model.layers = 2 + pick(5);
+    CompileOptions options = options_of(model, 1 + pick(4), 1 << pick(3));
+    ParallelOptions& parallel = options.parallel;
+    parallel.layout.pp = 1 + pick(4);
+    parallel.layout.cp = 1 + pick(3);
+    parallel.pipeline = kSynchronous[static_cast<std::size_t>(pick(5))];
+    const bool interleaved = parallel.pipeline == PipelineSchedule::Interleaved;
+    parallel.virtual_stages = interleaved ? 1 + pick(3) : 1;
+    const int chunks =
+        parallel.pipeline == PipelineSchedule::ZeroBubbleV ? 2 : parallel.virtual_stages;
+    options.micro_batch = 1 + pick(2);
+    options.accumulation = 1 + pick(5);
+    options.sequence = 48;
+    const int world = parallel.layout.world();
+    const bool fits =
+        world <= 8 && world > 1 && model.heads % parallel.layout.tp == 0 &&
+        (parallel.layout.pp == 1 || parallel.layout.pp * chunks <= model.layers) &&
+        (parallel.layout.pp == 1 || !interleaved || options.accumulation % parallel.layout.pp == 0);
+    if (!fits) {
+      continue;
+    }
+    parallel.sequence_parallel = parallel.layout.tp > 1 && pick(2) == 0;
+    parallel.context = ContextAlgorithm::Gather;
+    parallel.zero = pick(4);
+    parallel.reduce_gradients =
+        pick(2) == 0 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
+    parallel.prefetch = pick(3);
+    parallel.reshard_after_forward = pick(2) == 0;
+    parallel.keep_gathered = pick(2) == 0;
+    parallel.overlap = pick(4) != 0;
+    parallel.bucket_mib = pick(2) == 0 ? 0.01 : 25;
+    parallel.recompute = static_cast<Recompute>(pick(3));
+    options.precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
+    return options;
+  }
+}
+
+std::string to_text(const CompileOptions& options) {
+  const ParallelOptions& p = options.parallel;
+  return fmt::format(
+      "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
+      "parallel "
+      "{} recompute {} prefetch {} reshard {} keep {} overlap {} {} x {} rows, {} layers, tied {}",
+      p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
+      p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
+      p.sequence_parallel, static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward,
+      p.keep_gathered, p.overlap, options.accumulation, options.micro_batch, options.model.layers,
+      options.model.tied);
+}
+
+TEST(Layouts, DrawnByLotEqualOneRank) {
+  for (std::int64_t number = 1; number <= testing::runs(12, 300); ++number) {
+    const CompileOptions options = drawn_layout(static_cast<std::uint64_t>(number));
+    SCOPED_TRACE(fmt::format("layout {}: {}", number, to_text(options)));
+    equals_one_rank(options);
   }
 }
 
