@@ -50,6 +50,9 @@ class Builder {
     program_.instructions.push_back(std::move(instruction));
     return static_cast<InstructionId>(program_.instructions.size()) - 1;
   }
+  void set_scratch(InstructionId instruction, const Operand& scratch) {
+    program_.instructions[static_cast<std::size_t>(instruction)].scratch = scratch;
+  }
   InstructionId zero(const Operand& output, StreamId stream = 0) {
     return add("zero", ZeroWork{}, {}, {output}, stream);
   }

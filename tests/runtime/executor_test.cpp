@@ -236,8 +236,13 @@ TEST(Executor, ARunAllocatesNothing) {
   b.zero(y);
   b.add("slice", SliceWork{1, 2}, {x}, {b.tensor("slice", {64, 8})}, 1);
   b.kernel("add", {x, y}, y, 1);
-  b.add("einsum", KernelWork{"einsum", kernels::EinsumParameters{"ab,cb->ac"}, {true}}, {x, x},
-        {y});
+  const kernels::EinsumParameters parameters{"ab,cb->ac"};
+  const InstructionId einsum =
+      b.add("einsum", KernelWork{"einsum", parameters, {true}}, {x, x}, {y});
+  const kernels::View view{nullptr, DType::Float32, {64, 64}};
+  const std::int64_t scratch =
+      kernels::scratch_bytes({"einsum", parameters, {view, view}, {view}, {true}}, 2);
+  b.set_scratch(einsum, b.tensor("scratch", {scratch}, Lane::Private, false, DType::UInt8));
   b.kernel("swiglu", {x, y}, b.tensor("z", {64, 64}));
   const Program program = b.finish();
   LonelyWorld world;
