@@ -126,6 +126,12 @@ class Resolver {
       refuse("parallel.zero_group = {} does not divide dp x cp = {} x {} = {}", parallel.zero_group,
              parallel.layout.dp, parallel.layout.cp, group);
     }
+    if (parallel.zero_group != 0 && (parallel.zero_group == 1 || parallel.zero == 0)) {
+      refuse(
+          "parallel.zero_group = {} with parallel.zero = {} shares nothing out; use a group of at "
+          "least 2 and a level of at least 1, or zero_group = 0",
+          parallel.zero_group, parallel.zero);
+    }
   }
 
   void pipeline() const {

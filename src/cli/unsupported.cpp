@@ -20,11 +20,6 @@ struct Missing {
 const Missing kMissing[] = {
     {"parallel.ep", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.layout.ep > 1; }},
-    {"parallel.zero_group", "sharing a level over part of dp x cp (HSDP)",
-     [](const RunOptions& o) {
-       const Layout& layout = o.parallel.layout;
-       return o.parallel.zero_group != 0 && o.parallel.zero_group != layout.dp * layout.cp;
-     }},
     {"parallel.context", "context parallelism other than \"gather\"",
      [](const RunOptions& o) {
        return o.parallel.layout.cp > 1 && o.parallel.context != ContextAlgorithm::Gather;

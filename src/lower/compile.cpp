@@ -165,6 +165,7 @@ void Compilation::find_homes() {
 StatePlan Compilation::state(int rank) const {
   StateOptions state;
   state.zero = options_.parallel.zero;
+  state.zero_group = options_.parallel.zero_group;
   state.precision = options_.precision;
   state.train = options_.train;
   state.moments = options_.optimizer.name == OptimizerName::AdamW ? 2

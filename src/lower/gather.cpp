@@ -22,7 +22,7 @@ struct Use {
 /// gathered copies here. One gather serves a unit's uses in a forward, or a backward, or (without
 /// `reshard_after_forward`) both; also a use right after the last one, with no other unit between.
 void Lowering::gather_weights() {
-  if (state_.options.zero < 3 || state_.data_group.size() == 1) {
+  if (state_.options.zero < 3 || state_.shard_group.size() == 1) {
     return;
   }
   std::map<BufferId, std::size_t> unit_of;

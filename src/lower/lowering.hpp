@@ -105,6 +105,10 @@ class Lowering {
   GroupId group(const std::vector<int>& axes, StreamId stream);
   GroupId world_group();
   GroupId tied_group(const Unit& unit);
+  GroupId shard_group(StreamId stream);
+  GroupId replica_group(StreamId stream);
+  GroupId listed_group(int key, const std::string& name, StreamId stream,
+                       const std::vector<int>& members);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
 
@@ -123,6 +127,7 @@ class Lowering {
   RawGradients raw_gradients(int round);
   void prepare_raw(std::size_t u, const RawGradients& raw,
                    const std::vector<Insertions::Place>& reduced, Insertions& insertions);
+  Instruction replica_sum(const std::vector<std::size_t>& bucket);
   std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket,
                                              const RawGradients& raw, int round);
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(

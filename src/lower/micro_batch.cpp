@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "lower/lowering.hpp"
@@ -51,18 +52,22 @@ GroupId Lowering::group(const std::vector<int>& axes, StreamId stream) {
   return slot->second;
 }
 
-GroupId Lowering::world_group() {
-  std::vector<int> axes;
-  for (int axis = 0; axis < static_cast<int>(sharded_.mesh.axes().size()); ++axis) {
-    axes.push_back(axis);
-  }
-  const std::vector<int> key{-1};  // apart from an axis group that happens to be the world
-  const auto [slot, added] =
-      groups_.try_emplace({key, 0}, static_cast<GroupId>(program_.groups.size()));
+/// A group that is no whole axis; `key` tells it from others on the stream.
+GroupId Lowering::listed_group(int key, const std::string& name, StreamId stream,
+                               const std::vector<int>& members) {
+  const auto [slot, added] = groups_.try_emplace({std::vector<int>{key}, stream},
+                                                 static_cast<GroupId>(program_.groups.size()));
   if (added) {
-    program_.groups.push_back({"world", 0, sharded_.mesh.group(rank_, axes)});
+    program_.groups.push_back({name, stream, members});
   }
   return slot->second;
+}
+
+/// All ranks, apart from an axis group that happens to be the world.
+GroupId Lowering::world_group() {
+  std::vector<int> members(static_cast<std::size_t>(sharded_.mesh.world()));
+  std::iota(members.begin(), members.end(), 0);
+  return listed_group(-1, "world", 0, members);
 }
 
 /// Of the stages that hold a tied weight.
@@ -71,13 +76,21 @@ GroupId Lowering::tied_group(const Unit& unit) {
   if (unit.replicas == sharded_.mesh.group(rank_, {pp})) {
     return group({pp}, 0);
   }
-  const std::vector<int> key{-2};  // no axes: a part of pp
-  const auto [slot, added] =
-      groups_.try_emplace({key, 0}, static_cast<GroupId>(program_.groups.size()));
-  if (added) {
-    program_.groups.push_back({"pp", 0, unit.replicas});
+  return listed_group(-2, "pp", 0, unit.replicas);
+}
+
+/// What units are sliced over: the data axes, or with HSDP the inner part of them.
+GroupId Lowering::shard_group(StreamId stream) {
+  if (state_.replica_group.size() == 1) {
+    return group(state_.data_axes, stream);
   }
-  return slot->second;
+  return listed_group(-3, sharded_.mesh.group_name(state_.data_axes) + "_in", stream,
+                      state_.shard_group);
+}
+
+GroupId Lowering::replica_group(StreamId stream) {
+  return listed_group(-4, sharded_.mesh.group_name(state_.data_axes) + "_out", stream,
+                      state_.replica_group);
 }
 
 StreamId Lowering::communication_stream() {

@@ -187,6 +187,24 @@ void Lowering::emit_tied_reductions() {
   }
 }
 
+/// HSDP: the slices of all parts of the data group are added up.
+Instruction Lowering::replica_sum(const std::vector<std::size_t>& bucket) {
+  const StreamId stream = communication_stream();
+  Instruction sum;
+  sum.name = "gradients of all parts " + state_.units[bucket.front()].name;
+  sum.phase = Phase::Window;
+  sum.stream = stream;
+  CollectiveWork work{
+      CollectiveKind::AllReduce, ReduceOp::Sum, replica_group(stream), {}, -1, {}, {}};
+  for (const std::size_t u : bucket) {
+    sum.inputs.push_back(state_.gradients(state_.units[u], state_.units[u].slice));
+    work.dims.push_back(-1);
+  }
+  sum.outputs = sum.inputs;
+  sum.work = work;
+  return sum;
+}
+
 /// Model axes first (what is Partial on tp), then the data axes: all-reduce, or reduce-scatter when
 /// the optimizer state is cut; then later rounds are added to what this rank keeps.
 std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size_t>& bucket,
@@ -225,7 +243,7 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   reduce.stream = stream;
   CollectiveWork work{scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
                       ReduceOp::Sum,
-                      group(state_.data_axes, stream),
+                      scatter ? shard_group(stream) : group(state_.data_axes, stream),
                       {},
                       -1,
                       {},
@@ -254,6 +272,10 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   reduce.work = work;
   result.push_back(std::move(reduce));
   std::move(additions.begin(), additions.end(), std::back_inserter(result));
+  const bool last = !reduces_every_micro_batch() || round + 1 == options_.micro_batches;
+  if (scatter && state_.replica_group.size() > 1 && last) {
+    result.push_back(replica_sum(bucket));
+  }
   return result;
 }
 

@@ -15,6 +15,7 @@ class Planner {
       : model_(model),
         sharded_(sharded),
         coordinates_(sharded.mesh.coordinates(rank)),
+        rank_(rank),
         tp_(sharded.mesh.find("tp")) {
     plan_.options = options;
     if (const int pp = sharded.mesh.find("pp"); pp >= 0) {
@@ -27,8 +28,20 @@ class Planner {
       }
     }
     plan_.data_group = sharded.mesh.group(rank, plan_.data_axes);
-    place_ = std::find(plan_.data_group.begin(), plan_.data_group.end(), rank) -
-             plan_.data_group.begin();
+    const auto place =
+        static_cast<std::size_t>(std::find(plan_.data_group.begin(), plan_.data_group.end(), rank) -
+                                 plan_.data_group.begin());
+    const std::size_t part = options.zero_group == 0 ? plan_.data_group.size()
+                                                     : static_cast<std::size_t>(options.zero_group);
+    place_ = static_cast<std::int64_t>(place % part);
+    for (std::size_t i = 0; i < plan_.data_group.size(); ++i) {
+      if (i / part == place / part) {
+        plan_.shard_group.push_back(plan_.data_group[i]);
+      }
+      if (i % part == place % part) {
+        plan_.replica_group.push_back(plan_.data_group[i]);
+      }
+    }
     lane_ = sharded.mesh.world() > 1 ? Lane::Window : Lane::Private;
   }
 
@@ -117,8 +130,8 @@ class Planner {
       const Sharding* raw = raw_gradient(id);
       const auto tp = static_cast<std::size_t>(tp_);
       member.sum_over_tp = tp_ >= 0 && raw != nullptr && (*raw)[tp].is_partial();
-      member.counted_here =
-          homes.front() == stage_ && (tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0);
+      member.counted_here = homes.front() == stage_ && plan_.replica_group.front() == rank_ &&
+                            (tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0);
       if (homes.size() > 1) {
         std::vector<int>& replicas = plan_.units[slot->second].replicas;
         SW_CHECK(replicas.empty() && added, "{}: a tied weight is a unit of its own",
@@ -132,7 +145,7 @@ class Planner {
   }
 
   void lay_out(Unit& unit) {
-    const auto n = static_cast<std::int64_t>(plan_.data_group.size());
+    const auto n = static_cast<std::int64_t>(plan_.shard_group.size());
     std::int64_t used = 0;
     for (UnitMember& member : unit.members) {
       member.offset = used;
@@ -164,6 +177,7 @@ class Planner {
   const ModelGraph& model_;
   const ShardedGraph& sharded_;
   std::vector<int> coordinates_;
+  int rank_;
   int tp_;
   int stage_ = 0;
   std::vector<int> stage_ranks_;  ///< this rank's peers on all stages

@@ -23,18 +23,19 @@ struct UnitMember {
   std::int64_t elements = 0;  ///< of this rank's shard
   bool sum_over_tp = false;   ///< the raw gradient is Partial on tp
   bool counted_here = true;   ///< for a weight that is Replicate on tp: only at tp coordinate 0; a
-                              ///< tied one: on its first stage (norm, checkpoint, parameter count)
+                              ///< tied one: on its first stage; with HSDP: in the first part of the
+                              ///< data group (norm, checkpoint, parameter count)
 };
 
 /// A concatenation of parameter shards that is reduced, updated and gathered as one.
 struct Unit {
   std::string name;
   std::vector<UnitMember> members;
-  std::int64_t elements = 0;  ///< padded to a multiple of the data group's size times kUnitBlock
+  std::int64_t elements = 0;  ///< padded to a multiple of the shard group's size times kUnitBlock
   bool frozen = false;        ///< weights only
   std::vector<int> replicas;  ///< ranks of other stages that hold it too, and this one, ascending:
                               ///< their gradients are added up. Empty if there is no other
-  Range slice;  ///< what this rank owns of the padded unit, by its place in the data group
+  Range slice;  ///< this rank's part of the padded unit, by its place in the shard group
   /// Of the ranges below. master: -1 when the weights are float32 themselves.
   BufferId weights = -1, gradients = -1, master = -1;
   std::vector<BufferId> moments;
@@ -42,6 +43,7 @@ struct Unit {
 
 struct StateOptions {
   int zero = 0;
+  int zero_group = 0;  ///< ranks that a level shares out over; 0 = the data group
   DType precision = DType::Float32;
   int moments = 2;    ///< optimizer state tensors per parameter
   bool train = true;  ///< false: weights only (a program that generates)
@@ -57,6 +59,9 @@ struct StatePlan {
   StateOptions options;
   std::vector<int> data_axes;   ///< mesh axes over which gradients are reduced
   std::vector<int> data_group;  ///< ranks, ascending
+  /// HSDP: the part of the data group that units are sliced over, and the ranks of the other parts
+  /// that keep the same slice, with this one. Without: all of the data group, and this rank alone.
+  std::vector<int> shard_group, replica_group;
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
   BufferId count = -1, loss = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
 

@@ -93,7 +93,7 @@ void Lowering::emit_update() {
     for (const std::size_t unit : bucket) {
       emit_optimizer(state_.units[unit]);
     }
-    if ((state_.options.zero == 1 || state_.options.zero == 2) && state_.data_group.size() > 1) {
+    if ((state_.options.zero == 1 || state_.options.zero == 2) && state_.shard_group.size() > 1) {
       Instruction gather = weight_gather(bucket);
       for (const std::size_t unit : bucket) {
         gather.outputs.push_back(
@@ -154,7 +154,7 @@ Instruction Lowering::weight_gather(const std::vector<std::size_t>& units) {
   gather.phase = Phase::Window;
   gather.stream = stream;
   CollectiveWork work{
-      CollectiveKind::AllGather, ReduceOp::Sum, group(state_.data_axes, stream), {}, -1, {}, {}};
+      CollectiveKind::AllGather, ReduceOp::Sum, shard_group(stream), {}, -1, {}, {}};
   for (const std::size_t u : units) {
     gather.inputs.push_back(state_.weights(state_.units[u], state_.units[u].slice));
     work.dims.push_back(0);

@@ -189,6 +189,13 @@ TEST(Config, ContradictoryKeysAreRefused) {
   EXPECT_THAT(refusal("", {"data.validation_every=5"}), HasSubstr("data.validation names no file"));
 }
 
+TEST(Config, AGroupThatSharesNothingOutIsRefused) {
+  EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.zero_group=1"}), HasSubstr("shares nothing"));
+  EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.zero_group=2", "parallel.zero=0"}),
+              HasSubstr("shares nothing"));
+  EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.zero_group=3"}), HasSubstr("divide"));
+}
+
 TEST(Config, PipelinesThatContradictThemselvesAreRefused) {
   EXPECT_THAT(refusal("", {"parallel.pp=2", "parallel.virtual_stages=2"}),
               HasSubstr("parallel.virtual_stages = 2 needs parallel.pipeline"));
@@ -211,8 +218,7 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));
   }
   EXPECT_THAT(unsupported("", {"parallel.dp=2", "parallel.ep=2"}), HasSubstr("expert parallelism"));
-  EXPECT_THAT(unsupported("", {"parallel.dp=4", "parallel.zero_group=2"}), HasSubstr("HSDP"));
-  EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.zero_group=4"}), "accepted");
+  EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.zero_group=2"}), "accepted");
 }
 
 TEST(Config, EveryKeySurvivesWritingAndReadingBack) {

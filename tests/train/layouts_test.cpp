@@ -354,6 +354,8 @@ CompileOptions drawn_layout(std::uint64_t number) {
     parallel.sequence_parallel = parallel.layout.tp > 1 && pick(2) == 0;
     parallel.context = ContextAlgorithm::Gather;
     parallel.zero = pick(4);
+    const int data = parallel.layout.dp * parallel.layout.cp;
+    parallel.zero_group = parallel.zero > 0 && data > 2 && data % 2 == 0 && pick(2) == 0 ? 2 : 0;
     parallel.reduce_gradients =
         pick(2) == 0 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
     parallel.prefetch = pick(3);
@@ -372,12 +374,31 @@ std::string to_text(const CompileOptions& options) {
   return fmt::format(
       "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
       "parallel "
-      "{} recompute {} prefetch {} reshard {} keep {} overlap {} {} x {} rows, {} layers, tied {}",
+      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} {} x {} rows, {} layers, "
+      "tied {}",
       p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
       p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
-      p.sequence_parallel, static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward,
-      p.keep_gathered, p.overlap, options.accumulation, options.micro_batch, options.model.layers,
-      options.model.tied);
+      p.sequence_parallel, p.zero_group, static_cast<int>(p.recompute), p.prefetch,
+      p.reshard_after_forward, p.keep_gathered, p.overlap, options.accumulation,
+      options.micro_batch, options.model.layers, options.model.tied);
+}
+
+/// Sliced in pairs, whose sums are added: another order of additions, so within the bound only.
+TEST(Layouts, ThatShareALevelOverPartsOfTheDataGroupEqualOneRank) {
+  for (const int zero : {1, 2, 3}) {
+    CompileOptions options = options_of(tiny_llama(4, 2), zero == 3 ? 6 : 4, 1);
+    options.parallel.zero = zero;
+    options.parallel.zero_group = 2;
+    options.parallel.reduce_gradients =
+        zero == 1 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
+    SCOPED_TRACE(zero);
+    equals_one_rank(options);
+    const Ledger ledger = planned_ledger(Compilation(options).training(0), Algorithm::Direct);
+    EXPECT_TRUE(ledger.contains({CollectiveKind::ReduceScatter, "dp_in"}));
+    EXPECT_TRUE(ledger.contains({CollectiveKind::AllReduce, "dp_out"}));
+    EXPECT_TRUE(ledger.contains({CollectiveKind::AllGather, "dp_in"}));
+    EXPECT_FALSE(ledger.contains({CollectiveKind::ReduceScatter, "dp"}));
+  }
 }
 
 TEST(Layouts, DrawnByLotEqualOneRank) {
