@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/shape.hpp"
@@ -99,9 +100,11 @@ TEST_P(Large, PartsOfASumAndPartsPutTogetherAreWhole) {
   });
 }
 
+std::string name_of(const ::testing::TestParamInfo<test::Backend>& info) {
+  return std::string(test::to_text(info.param));
+}
 INSTANTIATE_TEST_SUITE_P(Backends, Large,
-                         ::testing::Values(test::Backend::Local, test::Backend::Shm),
-                         [](const auto& info) { return std::string(test::to_text(info.param)); });
+                         ::testing::Values(test::Backend::Local, test::Backend::Shm), name_of);
 
 /// The round in which an element of the output is written.
 std::map<std::int64_t, std::size_t> rounds_of_elements(const std::vector<Round>& rounds) {
@@ -127,7 +130,7 @@ TEST(Pieces, WhatARankTakesWasFinishedByItsOwnerARoundBefore) {
     std::vector<std::map<std::int64_t, std::size_t>> written;
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto rounds = in_pieces(plan_rounds(sum, kRanks, rank), 5);
-      EXPECT_EQ(rounds.size(), 6);  // two rounds, five pieces
+      EXPECT_EQ(rounds.size(), 6U);  // two rounds, five pieces
       written.push_back(rounds_of_elements(rounds));
       EXPECT_EQ(static_cast<std::int64_t>(written.back().size()),
                 extent.outer * extent.length * extent.trailing);
