@@ -64,17 +64,22 @@ def show(samples, bandwidth, ranks, sizes):
     for kind in KINDS:
         for size in sizes:
             of = {name: found[name].get(f"{kind} {size}") for name in found}
-            peers = [value["median"] for name, value in of.items() if value and name != "shm"]
+            ratio = {
+                key: min(value[key] for name, value in of.items() if value and name != "shm")
+                / of["shm"][key]
+                for key in ("median", "low")
+            }
             ours = of["shm"]["median"]
             limit = limit_of(kind, size, ranks, bandwidth) if size >= LARGE and ranks == 2 else None
             lines.append([
                 kind, f"{size >> 10} KiB",
                 *(f"{value['median'] * 1e6:.1f}" if value else "-" for value in of.values()),
                 f"{of['shm']['low'] * 1e6:.1f}..{of['shm']['high'] * 1e6:.1f}",
-                f"{min(peers) / ours:.2f}",
+                f"{ratio['median']:.2f}", f"{ratio['low']:.2f}",
                 f"{limit / ours:.0%}" if limit else "",
             ])
-    print_table(["microseconds", "", *found, "shm, range", "best peer / shm", "of limit"], lines)
+    print_table(["microseconds", "", *found, "shm, range", "best peer / shm", "lowest / lowest",
+                 "of limit"], lines)
     return {"ranks": ranks, "bandwidth": bandwidth, **found}
 
 

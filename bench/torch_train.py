@@ -57,7 +57,7 @@ class Gpt2(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1))
+        return F.cross_entropy(logits.view(-1, VOCABULARY), labels.reshape(-1))
 
 
 def main():

@@ -28,7 +28,7 @@ std::vector<Segment> pieces_per_peer(const Collective& collective) {
 constexpr std::int64_t kCachedBytes = 16 << 20;
 /// A piece of a large sum, over all ranks: it stays in the caches from the first round to the
 /// second, and takes long against the wait between pieces.
-constexpr std::int64_t kPieceBytes = 4 << 20;
+constexpr std::int64_t kPieceBytes = 8 << 20;
 
 double seconds(std::int64_t from_ns, std::int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
