@@ -23,6 +23,17 @@ double unit(std::uint32_t upper, std::uint32_t lower) {
   return (static_cast<double>(bits >> 11U) + 1.0) * 0x1.0p-53;
 }
 
+/// The point of the plane whose coordinates are a pair of normal numbers.
+struct Polar {
+  double radius = 0;
+  double angle = 0;
+};
+Polar polar(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair) {
+  const auto words = philox(seed, stream, pair);
+  return {std::sqrt(-2.0 * std::log(unit(words[0], words[1]))),
+          2.0 * std::numbers::pi * unit(words[2], words[3])};
+}
+
 }  // namespace
 
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_high,
@@ -42,10 +53,13 @@ std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_hig
 }
 
 double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
-  const auto words = philox(seed, stream, index / 2);
-  const double radius = std::sqrt(-2.0 * std::log(unit(words[0], words[1])));
-  const double angle = 2.0 * std::numbers::pi * unit(words[2], words[3]);
-  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+  const Polar point = polar(seed, stream, index / 2);
+  return point.radius * (index % 2 == 0 ? std::cos(point.angle) : std::sin(point.angle));
+}
+
+std::array<double, 2> normal_pair(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair) {
+  const Polar point = polar(seed, stream, pair);
+  return {point.radius * std::cos(point.angle), point.radius * std::sin(point.angle)};
 }
 
 Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t epoch)

@@ -13,6 +13,9 @@ namespace sw {
 /// Standard normal number `index` of a stream: a pure function of its arguments (Box-Muller in
 /// double).
 [[nodiscard]] double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
+/// Numbers 2 * pair and 2 * pair + 1 of the stream, for little more than the price of one.
+[[nodiscard]] std::array<double, 2> normal_pair(std::uint64_t seed, std::uint64_t stream,
+                                                std::uint64_t pair);
 
 /// A permutation of [0, size) that is a pure function of (seed, epoch): position -> index, computed
 /// per call (Feistel network with cycle walking), so that the place in the data is one integer.

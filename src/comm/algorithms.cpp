@@ -57,9 +57,9 @@ void direct_reduce_scatter(const Parts& parts, int ranks, int rank, std::vector<
   rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.dense(Side::Output, rank)));
 }
 
-void direct_all_gather(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
-  for (int step = 0; step < ranks; ++step) {
-    const int from = parts.wrap(rank + step);
+void direct_all_gather(const Parts& parts, int ranks, int /*rank*/, std::vector<Round>& rounds) {
+  // All ranks in the same order: who comes second finds a part in the cache they share.
+  for (int from = 0; from < ranks; ++from) {
     rounds[0].push_back(parts.move(from, parts.in_whole(Side::Output, from),
                                    {{from, parts.dense(Side::Input, from)}}));
   }
@@ -144,6 +144,24 @@ void add_segment(const CollectiveSizes& sizes, int segment, int ranks, int rank,
   }
 }
 
+/// Piece `index` of a move cut into `pieces`.
+Pull piece_of(const Pull& move, std::int64_t pieces, std::int64_t index) {
+  const bool one_row = move.rows == 1;
+  const Range range = split(one_row ? move.columns : move.rows, pieces, index);
+  Pull piece = move;
+  (one_row ? piece.columns : piece.rows) = range.size();
+  const auto shift = [&](Strip& strip) {
+    strip.offset += range.begin * (one_row ? 1 : strip.stride);
+  };
+  shift(piece.target);
+  for (Source& operand : piece.operands) {
+    shift(operand.piece);
+  }
+  return piece;
+}
+
+bool is_empty(const Pull& move) { return move.rows * move.columns == 0; }
+
 /// Rows that touch become one.
 void merge_rows(Pull& move) {
   bool dense = move.target.stride == move.columns;
@@ -170,12 +188,28 @@ std::vector<Round> plan_rounds(const CollectiveSizes& sizes, int ranks, int rank
     add_segment(own, segment, ranks, rank, rounds);
   }
   for (Round& round : rounds) {
-    std::erase_if(round, [](const Pull& move) { return move.rows * move.columns == 0; });
+    std::erase_if(round, is_empty);
     for (Pull& move : round) {
       merge_rows(move);
     }
   }
   return rounds;
+}
+
+std::vector<Round> in_pieces(const std::vector<Round>& rounds, std::int64_t pieces) {
+  const auto count = static_cast<std::int64_t>(rounds.size());
+  std::vector<Round> cut(static_cast<std::size_t>(count + pieces - 1));
+  for (std::int64_t at = 0; at < count + pieces - 1; ++at) {
+    for (std::int64_t i = count - 1; i >= 0; --i) {
+      const std::int64_t piece = at - i;
+      if (piece < 0 || piece >= pieces) continue;
+      for (const Pull& move : rounds[static_cast<std::size_t>(i)]) {
+        const Pull part = piece_of(move, pieces, piece);
+        if (!is_empty(part)) cut[static_cast<std::size_t>(at)].push_back(part);
+      }
+    }
+  }
+  return cut;
 }
 
 }  // namespace sw

@@ -40,4 +40,8 @@ using Round = std::vector<Pull>;
 /// For a send or receive the group is the pair.
 [[nodiscard]] std::vector<Round> plan_rounds(const CollectiveSizes& sizes, int ranks, int rank);
 
+/// The same moves with each cut into `pieces`, and round i of piece j done in round i + j: what one
+/// round leaves in the caches is read in the next. Every rank must cut alike.
+[[nodiscard]] std::vector<Round> in_pieces(const std::vector<Round>& rounds, std::int64_t pieces);
+
 }  // namespace sw

@@ -115,8 +115,8 @@ void ControlBlock::abort(std::string_view message) {
   for (GroupEntry& entry : groups_) {
     if (const std::int64_t offset = entry.state.load(); offset != 0) {
       auto* header = reinterpret_cast<GroupHeader*>(at(offset));
-      header->epoch.fetch_or(kAbortedEpoch);
-      futex_wake_all(header->epoch);
+      header->wakes.fetch_add(1);
+      futex_wake_all(header->wakes);
     }
   }
 }

@@ -32,16 +32,12 @@ struct GroupEntry {
   std::atomic<std::int64_t> state = 0;
 };
 
-/// What every state of a group begins with. Waiters sleep on `epoch`, which changes when all
-/// members have arrived, and when the job is aborted.
+/// What every state of a group begins with. Waiters sleep on `wakes`, which changes when all
+/// members have arrived while somebody sleeps, and when the job is aborted.
 struct alignas(64) GroupHeader {
-  std::atomic<std::uint32_t> epoch = 0;
-  std::atomic<std::uint32_t> arrived = 0;
+  std::atomic<std::uint32_t> wakes = 0;
   std::atomic<std::uint32_t> sleepers = 0;
 };
-
-/// Set in every epoch by an abort, so that nobody falls asleep after it.
-inline constexpr std::uint32_t kAbortedEpoch = 0x80000000U;
 
 class ControlBlock {
  public:

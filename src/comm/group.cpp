@@ -9,13 +9,17 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/shape.hpp"
 #include "comm/futex.hpp"
 
 namespace sw {
 namespace {
 
-/// About two microseconds.
+/// About two microseconds: what a rank is late when all have a core of their own.
 constexpr int kSpins = 200;
+/// Then the core goes to whoever else wants it, for a moment: tens of microseconds when nobody
+/// does. A wake-up from sleep takes as long.
+constexpr int kYields = 100;
 /// Sleepers look around this often even if nobody wakes them: whoever should may have died.
 constexpr std::int64_t kLongestSleep_ns = 250'000'000;
 /// A member that is itself waiting for others is not the one to blame: those who wait for it give
@@ -38,6 +42,7 @@ GroupMember::GroupMember(std::shared_ptr<RankContext> context, std::string name,
                          const std::string& key, std::vector<int> members)
     : context_(std::move(context)),
       control_(*context_->control),
+      status_(control_.status(context_->rank)),
       name_(std::move(name)),
       members_(std::move(members)) {
   const auto own = std::find(members_.begin(), members_.end(), context_->rank);
@@ -52,13 +57,15 @@ void GroupMember::open_state(std::uint64_t key) {
   bool created = false;
   GroupEntry& entry = control_.find_group(key, created);
   if (created) {
-    const auto count = static_cast<std::int64_t>(members_.size());
     const std::int64_t offset =
-        context_->allocate(static_cast<std::int64_t>(sizeof(GroupHeader)) +
-                           count * static_cast<std::int64_t>(sizeof(MemberSlot)));
-    auto* header = new (control_.at(offset)) GroupHeader;
-    for (std::int64_t member = 0; member < count; ++member) {
-      new (reinterpret_cast<MemberSlot*>(header + 1) + member) MemberSlot;
+        context_->allocate(static_cast<std::int64_t>(sizeof(GroupHeader)) + size() * slot_bytes());
+    new (control_.at(offset)) GroupHeader;
+    slots_ = control_.at(offset) + sizeof(GroupHeader);
+    for (int member = 0; member < size(); ++member) {
+      new (slots_ + member * slot_bytes()) MemberSlot;
+      for (int from = 0; from < size(); ++from) {
+        new (&pulled_bytes(member, from)) std::atomic<std::int64_t>(0);
+      }
     }
     entry.state.store(offset);
   }
@@ -75,49 +82,79 @@ void GroupMember::open_state(std::uint64_t key) {
     std::this_thread::yield();
   }
   header_ = std::launder(reinterpret_cast<GroupHeader*>(control_.at(entry.state.load())));
-  slots_ = std::launder(reinterpret_cast<MemberSlot*>(header_ + 1));
+  slots_ = control_.at(entry.state.load()) + sizeof(GroupHeader);
 }
 
-void GroupMember::arrive(std::int64_t record) {
+std::int64_t GroupMember::slot_bytes() const {
+  constexpr std::int64_t kLine = 64;
+  return round_up(static_cast<std::int64_t>(sizeof(MemberSlot)) +
+                      size() * static_cast<std::int64_t>(sizeof(std::atomic<std::int64_t>)),
+                  kLine);
+}
+
+MemberSlot& GroupMember::slot(int member) const {
+  return *std::launder(reinterpret_cast<MemberSlot*>(slots_ + member * slot_bytes()));
+}
+
+std::atomic<std::int64_t>& GroupMember::pulled_bytes(int by, int from) const {
+  return *std::launder(reinterpret_cast<std::atomic<std::int64_t>*>(&slot(by) + 1) + from);
+}
+
+void GroupMember::arrive(std::int64_t record, const Ticket& ticket, std::int64_t now_ns) {
   ++sequence_;
-  slots_[index_].record.store(record, std::memory_order_relaxed);
-  control_.status(context_->rank).arrived_ns.store(monotonic_ns(), std::memory_order_relaxed);
-  step(true);
-}
-
-void GroupMember::synchronize() { step(false); }
-
-void GroupMember::step(bool check) {
-  if (control_.is_aborted()) {
-    leave();
-  }
-  const std::uint32_t epoch = header_->epoch.load();
-  ++steps_;
-  const bool last = header_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 ==
-                    static_cast<std::uint32_t>(size());
-  if (last) {
-    if (check) {
-      check_records();
+  MemberSlot& own = slot(index_);
+  own.record.store(record, std::memory_order_relaxed);
+  own.tickets[sequence_ % 2].store(ticket.shown, std::memory_order_relaxed);
+  status_.arrived_ns.store(now_ns, std::memory_order_relaxed);
+  step();
+  if (context_->one_address_space) {
+    // Either whoever leaves sees this and waits, or this rank sees the abort.
+    own.pulling.store(1);
+    if (control_.is_aborted()) {
+      leave();
     }
-    finish_step();
   }
-  // The last to arrive counts as missing until it has let the others go: it may die before.
-  slots_[index_].steps.store(steps_, std::memory_order_release);
-  if (!last) {
-    wait_for_step(epoch);
+  check_tickets(ticket);
+}
+
+void GroupMember::finish() { slot(index_).pulling.store(0, std::memory_order_release); }
+
+/// Sequentially consistent throughout: of the last members to arrive one sees that all are there;
+/// and either it sees a sleeper, or the sleeper sees that all are there.
+void GroupMember::step() {
+  if (control_.is_aborted()) {
+    leave();
+  }
+  ++steps_;
+  slot(index_).steps.store(steps_);
+  int next = 0;
+  if (!all_are_here(next)) {
+    wait_for_others(next);
+  } else if (header_->sleepers.load() > 0) {
+    header_->wakes.fetch_add(1);
+    futex_wake_all(header_->wakes);
   }
   if (control_.is_aborted()) {
     leave();
   }
 }
 
-void GroupMember::check_records() {
+void GroupMember::check_tickets(const Ticket& ticket) {
+  bool fits = true;
+  for (int member = 0; member < size(); ++member) {
+    fits = fits && (member == index_ || slot(member).tickets[sequence_ % 2].load(
+                                            std::memory_order_relaxed) == ticket.expected);
+  }
+  const bool counts = record_of(index_).kind == CollectiveKind::AllToAll;
+  if (fits && !counts) {
+    return;
+  }
+  // All members come to the same finding; counts of an exchange concern pairs.
   const auto caller = [this](int member) {
     const auto index = static_cast<std::size_t>(member);
     return Caller{&record_of(member), member, members_[index]};
   };
-  const bool counts = record_of(0).kind == CollectiveKind::AllToAll;
-  for (int left = 0; left < (counts ? size() : 1); ++left) {
+  for (int left = 0; left < (fits ? size() : 1); ++left) {
     for (int right = left + 1; right < size(); ++right) {
       const std::string wrong = disagreement(caller(left), caller(right));
       if (!wrong.empty()) {
@@ -129,49 +166,48 @@ void GroupMember::check_records() {
   }
 }
 
-void GroupMember::finish_step() {
-  header_->arrived.store(0, std::memory_order_relaxed);
-  std::uint32_t epoch = header_->epoch.load(std::memory_order_relaxed);
-  while (!header_->epoch.compare_exchange_weak(
-      epoch, (epoch & kAbortedEpoch) | ((epoch + 1) & ~kAbortedEpoch))) {
-  }
-  // Ordered with the sleeper's entry, both sequentially consistent: either it is seen here, or it
-  // sees the new epoch.
-  if (header_->sleepers.load() > 0) {
-    futex_wake_all(header_->epoch);
-  }
-}
-
-void GroupMember::wait_for_step(std::uint32_t epoch) {
+void GroupMember::wait_for_others(int& next) {
   for (int i = 0; control_.may_spin() && i < kSpins; ++i) {
-    if (header_->epoch.load(std::memory_order_acquire) != epoch) {
+    if (all_are_here(next)) {
       return;
     }
     pause();
   }
-  if (header_->epoch.load(std::memory_order_acquire) != epoch) {
-    return;
+  for (int i = 0; i < kYields; ++i) {
+    std::this_thread::yield();
+    if (all_are_here(next)) {
+      return;
+    }
   }
-  RankStatus& status = control_.status(context_->rank);
-  status.collective.store(here());
-  status.sleeping.fetch_add(1);
+  const Place place = here();
+  status_.collective.store({place.text.data(), place.length});
+  status_.sleeping.fetch_add(1);
   header_->sleepers.fetch_add(1);
-  sleep_until_step(epoch);
+  sleep_until_all_are_here(next);
   header_->sleepers.fetch_sub(1);
-  status.sleeping.fetch_sub(1);
+  status_.sleeping.fetch_sub(1);
 }
 
-void GroupMember::sleep_until_step(std::uint32_t epoch) {
+void GroupMember::sleep_until_all_are_here(int& next) {
   const std::int64_t waiting_since = monotonic_ns();
-  while (header_->epoch.load() == epoch && !control_.is_aborted()) {
-    const std::int64_t left = time_left(waiting_since);
-    futex_wait(header_->epoch, epoch, std::min(left, kLongestSleep_ns));
+  for (;;) {
+    const std::uint32_t wakes = header_->wakes.load();
+    if (all_are_here(next) || control_.is_aborted()) {
+      return;
+    }
+    futex_wait(header_->wakes, wakes, std::min(time_left(waiting_since), kLongestSleep_ns));
   }
+}
+
+bool GroupMember::all_are_here(int& next) const {
+  while (next < size() && has_arrived(next)) {
+    ++next;
+  }
+  return next == size();
 }
 
 bool GroupMember::has_arrived(int member) const {
-  return static_cast<std::int32_t>(slots_[member].steps.load(std::memory_order_acquire) - steps_) >=
-         0;
+  return static_cast<std::int32_t>(slot(member).steps.load() - steps_) >= 0;
 }
 
 std::int64_t GroupMember::time_left(std::int64_t waiting_since) {
@@ -207,37 +243,35 @@ std::string GroupMember::lost_message(const std::vector<int>& lost) const {
       present.push_back(members_[static_cast<std::size_t>(member)]);
     }
   }
-  std::string text = fmt::format(
-      "rank {}: {}: no arrival from {} after {:g} s ({} there)", context_->rank, here(),
-      ranks_text(lost), static_cast<double>(control_.deadline_ns()) * 1e-9, ranks_text(present));
+  const Place place = here();
+  std::string text =
+      fmt::format("rank {}: {}: no arrival from {} after {:g} s ({} there)", context_->rank,
+                  std::string_view(place.text.data(), place.length), ranks_text(lost),
+                  static_cast<double>(control_.deadline_ns()) * 1e-9, ranks_text(present));
   for (const int rank : lost) {
     text += fmt::format("; rank {} {}", rank, control_.doing(rank));
   }
   return text;
 }
 
-std::string GroupMember::here() const {
+GroupMember::Place GroupMember::here() const {
   const Record& own = record_of(index_);
-  const std::string quoted = own.name[0] == 0 ? "" : fmt::format(" '{}'", own.name.data());
-  return fmt::format("{} #{}{} on group {}", to_text(own.kind), sequence_, quoted, name_);
+  Place place;
+  const char* quote = own.name[0] == 0 ? "" : "'";
+  const auto end = fmt::format_to_n(
+      place.text.data(), place.text.size(), "{} #{}{}{}{}{} on group {}", to_text(own.kind),
+      sequence_, own.name[0] == 0 ? "" : " ", quote, own.name.data(), quote, name_);
+  place.length = std::min(end.size, place.text.size());
+  return place;
 }
-
-void GroupMember::begin_pulling() {
-  slots_[index_].pulling.store(1);
-  if (control_.is_aborted()) {
-    leave();
-  }
-}
-
-void GroupMember::end_pulling() { slots_[index_].pulling.store(0, std::memory_order_release); }
 
 void GroupMember::leave() {
-  end_pulling();
+  finish();
   if (context_->one_address_space) {
     // Whoever throws may free its buffers: first let the others stop reading them. They either have
     // set `pulling`, or will see the abort before they read.
     for (int member = 0; member < size(); ++member) {
-      while (slots_[member].pulling.load() != 0) {
+      while (slot(member).pulling.load() != 0) {
         std::this_thread::yield();
       }
     }
@@ -246,7 +280,7 @@ void GroupMember::leave() {
 }
 
 const Record& GroupMember::record_of(int member) const {
-  const std::int64_t offset = slots_[member].record.load(std::memory_order_relaxed);
+  const std::int64_t offset = slot(member).record.load(std::memory_order_relaxed);
   return *std::launder(reinterpret_cast<const Record*>(control_.at(offset)));
 }
 
@@ -254,12 +288,16 @@ const std::byte* GroupMember::find(int member, std::uint64_t published) const {
   return context_->find(members_[static_cast<std::size_t>(member)], published);
 }
 
-void GroupMember::add_sent_bytes(int member, std::int64_t bytes) {
-  slots_[member].sent_bytes.fetch_add(bytes, std::memory_order_relaxed);
+void GroupMember::show_pulled_bytes(int member, std::int64_t bytes) {
+  pulled_bytes(index_, member).store(bytes, std::memory_order_relaxed);
 }
 
-std::int64_t GroupMember::take_sent_bytes() {
-  return slots_[index_].sent_bytes.exchange(0, std::memory_order_relaxed);
+std::int64_t GroupMember::sent_bytes() const {
+  std::int64_t sum = 0;
+  for (int member = 0; member < size(); ++member) {
+    sum += member == index_ ? 0 : pulled_bytes(member, index_).load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 }  // namespace sw

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "comm/futex.hpp"
-#include "comm/reduce.hpp"
 
 namespace sw {
 namespace {
@@ -24,6 +23,13 @@ std::vector<Segment> pieces_per_peer(const Collective& collective) {
   return pieces;
 }
 
+/// Where the ranks' buffers together outgrow the caches: half of the 32 MiB that two Zen 3 cores
+/// share. Up to there ordinary stores were faster, beyond streamed ones.
+constexpr std::int64_t kCachedBytes = 16 << 20;
+/// A piece of a large sum, over all ranks: it stays in the caches from the first round to the
+/// second, and takes long against the wait between pieces.
+constexpr std::int64_t kPieceBytes = 8 << 20;
+
 double seconds(std::int64_t from_ns, std::int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
 }
@@ -38,6 +44,7 @@ PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
       op_(collective.op),
       segments_(collective.kind == CollectiveKind::AllToAll ? pieces_per_peer(collective)
                                                             : collective.segments),
+      operands_(static_cast<std::size_t>(group_->size())),
       pulled_bytes_(static_cast<std::size_t>(group_->size())) {
   CollectiveSizes sizes = sizes_of(collective);
   sizes.segments.clear();
@@ -46,6 +53,13 @@ PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
   }
   rounds_ = plan_rounds(sizes, group_->size(), group_->index());
   publish(collective, sizes);
+  const std::int64_t bytes = whole_bytes() * group_->size();
+  if (bytes > kCachedBytes) {
+    stores_ = Stores::Streamed;
+    if (collective.kind == CollectiveKind::AllReduce && collective.algorithm == Algorithm::Direct) {
+      rounds_ = in_pieces(rounds_, bytes / kPieceBytes);
+    }
+  }
 }
 
 PulledCollective::~PulledCollective() { context_->give_back_record(record_, record_bytes_); }
@@ -75,11 +89,12 @@ void PulledCollective::publish(const Collective& collective, const CollectiveSiz
                          .output = context_->publish(segments_[i].output)};
   }
   record->hash = hash_of(*record);
+  ticket_ = ticket_of(*record);
 }
 
 void PulledCollective::run() {
   const std::int64_t start = monotonic_ns();
-  group_->arrive(record_);
+  group_->arrive(record_, ticket_, start);
   const std::int64_t arrived = monotonic_ns();
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     if (i > 0) {
@@ -89,39 +104,52 @@ void PulledCollective::run() {
   }
   if (!rounds_.empty()) {
     for (std::size_t member = 0; member < pulled_bytes_.size(); ++member) {
-      group_->add_sent_bytes(static_cast<int>(member), std::exchange(pulled_bytes_[member], 0));
+      group_->show_pulled_bytes(static_cast<int>(member), std::exchange(pulled_bytes_[member], 0));
     }
-    group_->synchronize();
   }
-  result_.sent_bytes += group_->take_sent_bytes();
+  group_->finish();
+  if (!rounds_.empty()) {
+    group_->synchronize();
+    result_.sent_bytes += group_->sent_bytes();
+  }
   result_.wait_seconds += seconds(start, arrived);
   result_.seconds += seconds(start, monotonic_ns());
   result_.calls += 1;
 }
 
 void PulledCollective::run_round(const Round& round) {
-  group_->begin_pulling();
   for (const Pull& move : round) {
     run_move(move);
   }
-  group_->end_pulling();
+}
+
+std::int64_t PulledCollective::whole_bytes() const {
+  std::int64_t elements = 0;
+  for (const Segment& segment : segments_) {
+    elements += segment.outer * segment.length * segment.trailing;
+  }
+  return elements * size_of(dtype_);
 }
 
 void PulledCollective::run_move(const Pull& move) {
   const std::int64_t size = size_of(dtype_);
   std::byte* target = own_address(move.target);
-  operands_.clear();
-  for (const Source& operand : move.operands) {
-    operands_.push_back(operand_address(operand));
+  const std::span<const std::byte*> operands(operands_.data(), move.operands.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Source& operand = move.operands[i];
+    operands[i] = operand_address(operand);
     if (operand.member != group_->index()) {
       pulled_bytes_[static_cast<std::size_t>(operand.member)] += move.rows * move.columns * size;
     }
   }
+  // A target that is an operand is in the caches anyway.
+  const bool in_place = std::find(operands.begin(), operands.end(), target) != operands.end();
   for (std::int64_t row = 0; row < move.rows; ++row) {
-    reduce_elements(dtype_, op_, target, operands_, move.columns);
+    reduce_elements(dtype_, op_, target, operands, move.columns,
+                    in_place ? Stores::Cached : stores_);
     target += move.target.stride * size;
-    for (std::size_t i = 0; i < operands_.size(); ++i) {
-      operands_[i] += move.operands[i].piece.stride * size;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      operands[i] += move.operands[i].piece.stride * size;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "comm/communicator.hpp"
 #include "comm/group.hpp"
 #include "comm/rank_context.hpp"
+#include "comm/reduce.hpp"
 
 namespace sw {
 
@@ -28,6 +29,8 @@ class PulledCollective final : public PreparedCollective {
   void publish(const Collective& collective, const CollectiveSizes& sizes);
   void run_round(const Round& round);
   void run_move(const Pull& move);
+  /// Of all segments; the same on all members, but for an all_to_all.
+  [[nodiscard]] std::int64_t whole_bytes() const;
   [[nodiscard]] const std::byte* operand_address(const Source& operand) const;
   [[nodiscard]] std::byte* own_address(const Strip& piece) const;
 
@@ -37,8 +40,10 @@ class PulledCollective final : public PreparedCollective {
   ReduceOp op_;
   std::vector<Segment> segments_;  ///< own buffers, as in plan_rounds
   std::vector<Round> rounds_;
+  Stores stores_ = Stores::Cached;
   std::int64_t record_ = 0;
   std::int64_t record_bytes_ = 0;
+  Ticket ticket_;
   std::vector<const std::byte*> operands_;  ///< of the move at hand
   std::vector<std::int64_t> pulled_bytes_;  ///< in this call, by member
   CollectiveResult result_;

@@ -97,6 +97,13 @@ std::uint64_t hash_of(const Record& record) {
   return hash64(std::as_bytes(std::span(words)));
 }
 
+Ticket ticket_of(const Record& record) {
+  const std::uint64_t receive = ~record.hash;
+  if (record.kind == CollectiveKind::Send) return {record.hash, receive};
+  if (record.kind == CollectiveKind::Receive) return {receive, record.hash};
+  return {record.hash, record.hash};
+}
+
 std::string title(const Record& record) {
   const std::string kind(to_text(record.kind));
   return record.name[0] == 0 ? kind : fmt::format("{} '{}'", kind, record.name.data());

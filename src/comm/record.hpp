@@ -39,6 +39,14 @@ struct alignas(16) Record {
 /// have the same; names of the two ends may differ.
 [[nodiscard]] std::uint64_t hash_of(const Record& record);
 
+/// What a member shows on arrival, and what it expects the others to show: equal for all members of
+/// a collective, unlike for the two ends of a send.
+struct Ticket {
+  std::uint64_t shown = 0;
+  std::uint64_t expected = 0;
+};
+[[nodiscard]] Ticket ticket_of(const Record& record);
+
 /// "all_reduce 'gradients'"
 [[nodiscard]] std::string title(const Record& record);
 

@@ -14,13 +14,16 @@ std::uint64_t stream_of(std::string_view name) {
   return hash64(std::as_bytes(std::span(name.data(), name.size())));
 }
 
-float initial_value(const Initialization& initial, std::uint64_t seed, std::uint64_t stream,
-                    std::int64_t index) {
-  if (initial.deviation == 0) {
-    return static_cast<float>(initial.mean);
+/// Elements from `begin` of a tensor whose elements are drawn from a normal distribution.
+void draw(const Initialization& initial, std::uint64_t seed, std::uint64_t stream,
+          std::int64_t begin, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size();) {
+    const std::uint64_t index = static_cast<std::uint64_t>(begin) + i;
+    const auto pair = normal_pair(seed, stream, index / 2);
+    for (std::size_t of_pair = index % 2; of_pair < 2 && i < values.size(); ++of_pair, ++i) {
+      values[i] = static_cast<float>(initial.mean + initial.deviation * pair[of_pair]);
+    }
   }
-  return static_cast<float>(
-      initial.mean + initial.deviation * normal(seed, stream, static_cast<std::uint64_t>(index)));
 }
 
 }  // namespace
@@ -31,10 +34,10 @@ void initialize(const ParameterSpec& spec, std::uint64_t seed, Range range,
            "{}: elements {} to {} of {}", spec.name, range.begin, range.end, elements(spec.shape));
   SW_CHECK(static_cast<std::int64_t>(values.size()) == range.size(),
            "{}: {} values for {} elements", spec.name, values.size(), range.size());
-  const std::uint64_t stream = stream_of(spec.name);
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    values[static_cast<std::size_t>(i - range.begin)] =
-        initial_value(spec.initial, seed, stream, i);
+  if (spec.initial.deviation == 0) {
+    std::ranges::fill(values, static_cast<float>(spec.initial.mean));
+  } else {
+    draw(spec.initial, seed, stream_of(spec.name), range.begin, values);
   }
 }
 

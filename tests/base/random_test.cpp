@@ -41,6 +41,14 @@ TEST(Normal, HasTheMomentsOfAStandardNormal) {
   EXPECT_NEAR(neighbours, 0, error);
 }
 
+TEST(Normal, APairOfNormalNumbersIsThoseOfItsIndices) {
+  for (std::uint64_t pair = 0; pair < 1000; ++pair) {
+    const auto [even, odd] = normal_pair(7, 3, pair);
+    ASSERT_EQ(even, normal(7, 3, 2 * pair));
+    ASSERT_EQ(odd, normal(7, 3, 2 * pair + 1));
+  }
+}
+
 TEST(Normal, IsAnotherSequenceForAnotherSeedOrStream) {
   EXPECT_NE(normal(1, 0, 0), normal(2, 0, 0));
   EXPECT_NE(normal(1, 0, 0), normal(1, 1, 0));

@@ -57,6 +57,34 @@ TEST(Reduce, SignedIntegersWrapAround) {
   EXPECT_EQ(reduced<std::int32_t>(DType::Int32, ReduceOp::Sum, {{kMax32}, {1}, {0}})[0], kMin32);
 }
 
+TEST(Reduce, StreamedStoresLeaveTheSameAndNothingBeside) {
+  std::vector<std::int32_t> left(1000);
+  std::vector<std::int32_t> right(1000);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    left[i] = static_cast<std::int32_t>(i);
+    right[i] = static_cast<std::int32_t>(3 * i);
+  }
+  // Ends and beginnings within a vector, a cache line, and apart by whole ones.
+  for (const std::size_t begin : {0U, 1U, 5U, 16U}) {
+    for (const std::size_t count : {0U, 3U, 31U, 32U, 700U}) {
+      for (const std::size_t operand_count : {1U, 2U}) {
+        std::vector<std::int32_t> target(1000, -1);
+        const std::array operands = {reinterpret_cast<const std::byte*>(left.data()),
+                                     reinterpret_cast<const std::byte*>(right.data())};
+        reduce_elements(DType::Int32, ReduceOp::Sum,
+                        reinterpret_cast<std::byte*>(target.data() + begin),
+                        std::span(operands).first(operand_count), static_cast<std::int64_t>(count),
+                        Stores::Streamed);
+        for (std::size_t i = 0; i < target.size(); ++i) {
+          const bool written = i >= begin && i < begin + count;
+          const auto sum = static_cast<std::int32_t>((operand_count == 2 ? 4 : 1) * (i - begin));
+          ASSERT_EQ(target[i], written ? sum : -1) << i << " of " << count << " from " << begin;
+        }
+      }
+    }
+  }
+}
+
 TEST(Reduce, TheTargetMayBeAnyOperand) {
   for (std::size_t target = 0; target < 4; ++target) {
     // More than one block, and an odd rest.
