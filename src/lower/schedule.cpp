@@ -411,28 +411,42 @@ void check_order(const PipelineOrder& order, const Stages& stages, int micro_bat
       }
     }
   }
-  Progress progress(stages);
-  std::vector<std::size_t> next(order.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t stage = 0; stage < order.size(); ++stage) {
-      while (next[stage] < order[stage].size() && progress.ready(order[stage][next[stage]]) >= 0) {
-        progress.end(order[stage][next[stage]++], 0);
-        moved = true;
-      }
-    }
-  }
+  const std::vector<std::vector<TimedAction>> done = unit_times(order, stages);
   std::vector<std::string> stuck;
   for (std::size_t stage = 0; stage < order.size(); ++stage) {
-    if (next[stage] < order[stage].size()) {
-      stuck.push_back(
-          fmt::format("stage {} before {}", stage, word_of(order[stage][next[stage]], stages)));
+    if (done[stage].size() < order[stage].size()) {
+      stuck.push_back(fmt::format("stage {} before {}", stage,
+                                  word_of(order[stage][done[stage].size()], stages)));
     }
   }
   if (!stuck.empty()) {
     throw ConfigError(fmt::format("{}: these stages wait for each other for ever: {}", where,
                                   fmt::join(stuck, ", ")));
   }
+}
+
+std::vector<std::vector<TimedAction>> unit_times(const PipelineOrder& order, const Stages& stages) {
+  Progress progress(stages);
+  std::vector<std::vector<TimedAction>> result(order.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t stage = 0; stage < order.size(); ++stage) {
+      std::vector<TimedAction>& mine = result[stage];
+      while (mine.size() < order[stage].size()) {
+        const PipelineAction& action = order[stage][mine.size()];
+        const int ready = progress.ready(action);
+        if (ready < 0) {
+          break;
+        }
+        const int start = std::max(ready, mine.empty() ? 0 : mine.back().end);
+        const int end = start + (action.kind == Kind::Backward ? 2 : 1);
+        mine.push_back({action, start, end});
+        progress.end(action, end);
+        moved = true;
+      }
+    }
+  }
+  return result;
 }
 
 std::vector<int> live_micro_batches(const PipelineOrder& order) {

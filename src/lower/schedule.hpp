@@ -54,6 +54,16 @@ using PipelineOrder = std::vector<std::vector<PipelineAction>>;
 void check_order(const PipelineOrder& order, const Stages& stages, int micro_batches,
                  const std::string& where);
 
+/// When each action of each stage runs if a forward and either half of a backward take one unit of
+/// time, a whole backward two, and messages none.
+struct TimedAction {
+  PipelineAction action;
+  int start = 0;
+  int end = 0;
+};
+[[nodiscard]] std::vector<std::vector<TimedAction>> unit_times(const PipelineOrder& order,
+                                                               const Stages& stages);
+
 /// Most micro-batches of a stage, counted by chunk, whose forward has run and whose backward has
 /// not ended.
 [[nodiscard]] std::vector<int> live_micro_batches(const PipelineOrder& order);

@@ -32,10 +32,10 @@ const Entry kAccounts[] = {
     {"memory", accounts::memory_rules},
     {"batch", accounts::batch_rules},
     {"loss", accounts::loss_rules},
+    {"pipeline", accounts::pipeline_rules},
 };
 
-constexpr std::string_view kPlanned[] = {"pipeline",  "offload", "tensor",
-                                         "staleness", "context", "expert"};
+constexpr std::string_view kPlanned[] = {"offload", "tensor", "staleness", "context", "expert"};
 
 std::vector<Rule> rules_of(std::string_view name) {
   for (const Entry& entry : kAccounts) {

@@ -129,6 +129,12 @@ double Inputs::bytes_per_second(std::string_view name) const {
   return value;
 }
 
+double Inputs::percent(std::string_view name) const {
+  const Json& input = inputs_.at(std::string(name));
+  const bool said = input.is_object() && input.value("unit", "") == "%";
+  return scaled(name, "a share") * (said ? 1 : 100);
+}
+
 std::int64_t Inputs::whole_bytes(std::string_view name) const {
   const double value = bytes(name);
   if (value != std::floor(value) || value >= 0x1p62) {

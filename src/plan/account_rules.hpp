@@ -23,6 +23,7 @@ class Inputs {
   [[nodiscard]] std::int64_t count(std::string_view name, std::int64_t minimum = 1) const;
   [[nodiscard]] std::int64_t count_or(std::string_view name, std::int64_t otherwise) const;
   [[nodiscard]] double number(std::string_view name) const;  ///< without a physical unit
+  [[nodiscard]] double percent(std::string_view name) const;  ///< 0.1, or 10 with the unit %
   [[nodiscard]] double bytes(std::string_view name) const;
   [[nodiscard]] std::int64_t whole_bytes(std::string_view name) const;
   [[nodiscard]] double seconds(std::string_view name) const;
@@ -78,5 +79,6 @@ struct Rule {
 [[nodiscard]] std::vector<Rule> zero_rules();
 [[nodiscard]] std::vector<Rule> batch_rules();
 [[nodiscard]] std::vector<Rule> loss_rules();
+[[nodiscard]] std::vector<Rule> pipeline_rules();
 
 }  // namespace sw::accounts

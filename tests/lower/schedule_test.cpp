@@ -65,7 +65,9 @@ double unit_time(const PipelineOrder& order, const Stages& stages) {
 TEST(Schedules, HaveTheBubbleOfTheClosedForm) {
   for (const auto& [p, m] : {std::pair(2, 4), std::pair(4, 8), std::pair(4, 16), std::pair(8, 8)}) {
     for (const auto schedule : {PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward}) {
-      const double time = unit_time(pipeline_order(schedule, stages_of(p), m), stages_of(p));
+      const PipelineOrder order = pipeline_order(schedule, stages_of(p), m);
+      const double time = unit_time(order, stages_of(p));
+      EXPECT_EQ(unit_times(order, stages_of(p)).front().back().end, time);  // stage 0 ends last
       EXPECT_DOUBLE_EQ(1 - 3.0 * m / time, (p - 1.0) / (m + p - 1)) << p << " stages " << m;
     }
     for (const int v : {2, 3}) {

@@ -22,7 +22,7 @@ std::vector<Json> seed_cases() {
   const Json document = parse_json(read_whole_file(path, 1 << 20), path);
   for (const Json& c : document.at("cases")) {
     const auto topic = c.at("topic").get<std::string>();
-    for (const char* mine : {"ring", "zero_memory", "zero_comm", "batch", "loss"}) {
+    for (const char* mine : {"ring", "zero_memory", "zero_comm", "batch", "loss", "pipeline"}) {
       if (topic == mine) {
         cases.push_back(c);
       }
@@ -32,11 +32,9 @@ std::vector<Json> seed_cases() {
 }
 
 std::string account_of(const Json& c) {
-  const std::map<std::string, std::string> accounts = {{"ring", "ring"},
-                                                       {"zero_memory", "memory"},
-                                                       {"zero_comm", "zero"},
-                                                       {"batch", "batch"},
-                                                       {"loss", "loss"}};
+  const std::map<std::string, std::string> accounts = {
+      {"ring", "ring"},   {"zero_memory", "memory"}, {"zero_comm", "zero"},
+      {"batch", "batch"}, {"pipeline", "pipeline"},  {"loss", "loss"}};
   return accounts.at(c.at("topic").get<std::string>());
 }
 
@@ -181,7 +179,9 @@ std::string test_name(const testing::TestParamInfo<Json>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, SeedAccount, testing::ValuesIn(seed_cases()), test_name);
 
-TEST(Account, CoversEveryCaseOfItsTopics) { EXPECT_EQ(seed_cases().size(), 33U + 16 + 10 + 8 + 5); }
+TEST(Account, CoversEveryCaseOfItsTopics) {
+  EXPECT_EQ(seed_cases().size(), 33U + 16 + 10 + 8 + 5 + 10);
+}
 
 TEST(Account, ARingOfUnevenChunksIsCountedPerRank) {
   // 10 B on 4 ranks: chunks 3, 3, 2, 2; rank r leaves out chunks r + 1 and r + 2 of twice 10.
@@ -223,13 +223,23 @@ std::string refusal(std::string_view name, const Json& inputs) {
 
 TEST(Account, UnknownNamesAndInputsAreRefused) {
   EXPECT_THAT(refusal("rings", {}), HasSubstr("there is no account rings"));
-  EXPECT_THAT(refusal("pipeline", {}), HasSubstr("not in this version"));
+  EXPECT_THAT(refusal("offload", {}), HasSubstr("not in this version"));
   EXPECT_THAT(refusal("ring", {{"mesage", 1}, {"ranks", 2}}),
               HasSubstr("nearest known one is message"));
   EXPECT_THAT(refusal("ring", {{"message", 1}}), HasSubstr("inputs are missing"));
   EXPECT_THAT(refusal("ring", {{"message", account_input("3ms")}, {"ranks", 2}}),
               HasSubstr("message is in ms, but bytes is asked"));
   EXPECT_THAT(refusal("ring", {{"message", 1}, {"ranks", 2}, {"stage", 1}}), HasSubstr("stage"));
+}
+
+/// (M + P - 1) times 3 units, drawn by hand.
+TEST(PipelineAccount, DrawsASchedule) {
+  const auto result =
+      account("pipeline", {{"stages", 2}, {"microbatches", 2}, {"schedule", "1f1b"}});
+  EXPECT_EQ(result.outputs.at("stage_0").at("value"), "F0 F1 .  .  B0 B0 .  B1 B1 ");
+  EXPECT_EQ(result.outputs.at("stage_1").at("value"), ".  F0 B0 B0 F1 B1 B1 .  .  ");
+  EXPECT_THAT(refusal("pipeline", {{"stages", 2}, {"microbatches", 2}, {"schedule", "2f2b"}}),
+              HasSubstr("there is no schedule 2f2b"));
 }
 
 }  // namespace
