@@ -1,5 +1,7 @@
 #include "kernels/cpu/simd/blocks.hpp"
 
+#include <hwy/cache_control.h>
+
 #include <cmath>
 #include <limits>
 
@@ -66,9 +68,15 @@ void multiply(const BlockProduct& p) {
 template <typename T>
 HWY_INLINE void load_rows_of(const StoredRows& from, float* to, std::int64_t to_row) {
   const auto* data = reinterpret_cast<const T*>(from.data);
+  constexpr std::int64_t kAhead = 8;  // rows: as far as memory is away
+  const auto bytes = from.size * static_cast<std::int64_t>(sizeof(T));
   for (std::int64_t i = 0; i < from.count; ++i) {
     const T* row = data + i * from.row;
     float* out = to + i * to_row;
+    if (i + kAhead < from.count) {
+      const auto* next = reinterpret_cast<const std::byte*>(row + kAhead * from.row);
+      for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
+    }
     std::int64_t j = 0;
     for (; j + lanes() <= from.size; j += lanes())
       store(load_as_floats(FloatTag(), row + j), out + j);
