@@ -11,7 +11,7 @@ namespace sw::kernels::cpu {
 namespace {
 
 /// Queries of a tile: so many share the packing of a block of keys.
-constexpr std::int64_t kTileQueries = 4 * kQueries;
+constexpr std::int64_t kTileQueries = 8 * kQueries;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// What one thread needs: a tile's queries and outputs, one block of keys and values.
@@ -80,28 +80,37 @@ struct Forward {
       const Overlap overlap =
           a.overlap(a.query_reach(tile.b, tile.first + query, rows), reach, count);
       if (overlap == Overlap::None) continue;
-      simd::multiply({.rows = rows,
-                      .columns = simd::kKeys,
-                      .depth = a.size,
-                      .a = s.q + query * a.padded,
-                      .a_row = a.padded,
-                      .b = s.keys,
-                      .b_row = simd::kKeys,
-                      .c = s.scores,
-                      .c_row = simd::kKeys});
-      if (overlap == Overlap::Part) simd::hide(s.scores, s.query + query, rows, block);
+      const bool full = overlap == Overlap::Full;
+      const Sight sight = a.sight(tile.b, tile.first + query, rows, key, count, full);
+      if (!full) std::fill_n(s.scores, rows * simd::kKeys, -kInfinity);
+      for (std::int64_t i = 0; i < rows; i += sight.step) {
+        const Range seen = sight.keys[i / sight.step];
+        simd::multiply({.rows = std::min(sight.step, rows - i),
+                        .columns = seen.size(),
+                        .depth = a.size,
+                        .a = s.q + (query + i) * a.padded,
+                        .a_row = a.padded,
+                        .b = s.keys + seen.begin,
+                        .b_row = simd::kKeys,
+                        .c = s.scores + i * simd::kKeys + seen.begin,
+                        .c_row = simd::kKeys});
+      }
+      if (!full) simd::hide(s.scores, s.query + query, rows, block);
       float* output = s.output + query * a.padded;
       simd::softmax_step(s.scores, rows, s.most + query, s.sum + query, output, a.padded);
-      simd::multiply({.rows = rows,
-                      .columns = a.padded,
-                      .depth = count,
-                      .a = s.scores,
-                      .a_row = simd::kKeys,
-                      .b = s.values,
-                      .b_row = a.padded,
-                      .c = output,
-                      .c_row = a.padded,
-                      .accumulate = true});
+      for (std::int64_t i = 0; i < rows; i += sight.step) {
+        const Range seen = sight.keys[i / sight.step];
+        simd::multiply({.rows = std::min(sight.step, rows - i),
+                        .columns = a.padded,
+                        .depth = std::min(seen.end, count) - seen.begin,
+                        .a = s.scores + i * simd::kKeys + seen.begin,
+                        .a_row = simd::kKeys,
+                        .b = s.values + seen.begin * a.padded,
+                        .b_row = a.padded,
+                        .c = output + i * a.padded,
+                        .c_row = a.padded,
+                        .accumulate = true});
+      }
     }
   }
 

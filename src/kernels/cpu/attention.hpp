@@ -26,6 +26,18 @@ struct Reach {
 [[nodiscard]] Reach reach_of(const std::int32_t* positions, const std::int32_t* documents,
                              std::int64_t count);
 
+/// Queries, or keys, of a group: what a mask hides of a block is skipped by groups.
+inline constexpr std::int64_t kGroup = simd::kColumnGroup;
+static_assert(simd::kKeys == kQueries && kQueries % kGroup == 0);
+
+/// Who sees whom in a block: for every `step` queries the keys that they may see, for every `step`
+/// keys the queries that may see them. Ranges are multiples of kGroup, possibly empty.
+struct Sight {
+  std::int64_t step = kGroup;
+  Range keys[kQueries / kGroup];
+  Range queries[kQueries / kGroup];
+};
+
 /// The seven inputs of a call.
 struct Attention {
   explicit Attention(const KernelCall& call);
@@ -40,6 +52,10 @@ struct Attention {
   [[nodiscard]] simd::KeyBlock key_block(std::int64_t b, std::int64_t first,
                                          std::int64_t count) const;
   [[nodiscard]] Overlap overlap(const Reach& query, const Reach& key, std::int64_t count) const;
+
+  /// Of `rows` queries from `query` on and `count` keys from `key` on; `full`: all see all.
+  [[nodiscard]] Sight sight(std::int64_t b, std::int64_t query, std::int64_t rows, std::int64_t key,
+                            std::int64_t count, bool full) const;
 
   /// Packs `count` rows of `view` ([batch, length, heads, size]) into rows of `padded` float32
   /// numbers, the padding zero.

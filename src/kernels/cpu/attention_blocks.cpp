@@ -111,16 +111,45 @@ Overlap Attention::overlap(const Reach& query, const Reach& key, std::int64_t co
   return count == simd::kKeys && same_document && all_seen ? Overlap::Full : Overlap::Part;
 }
 
+Sight Attention::sight(std::int64_t b, std::int64_t query, std::int64_t rows, std::int64_t key,
+                       std::int64_t count, bool full) const {
+  Sight sight;
+  if (full) {
+    sight.step = kQueries;
+    sight.keys[0] = {0, simd::kKeys};
+    sight.queries[0] = {0, round_up(rows, kGroup)};
+    return sight;
+  }
+  const auto include = [](Range& range, std::int64_t group) {
+    if (range.size() == 0) range.begin = group * kGroup;
+    range.end = (group + 1) * kGroup;
+  };
+  Reach key_groups[kQueries / kGroup];
+  for (std::int64_t i = 0; i * kGroup < count; ++i) {
+    key_groups[i] = key_reach(b, key + i * kGroup, std::min(kGroup, count - i * kGroup));
+  }
+  for (std::int64_t j = 0; j * kGroup < rows; ++j) {
+    const Reach query_group =
+        query_reach(b, query + j * kGroup, std::min(kGroup, rows - j * kGroup));
+    for (std::int64_t i = 0; i * kGroup < count; ++i) {
+      if (overlap(query_group, key_groups[i], count) == Overlap::None) continue;
+      include(sight.keys[j], i);
+      include(sight.queries[i], j);
+    }
+  }
+  return sight;
+}
+
 void Attention::pack(const View& view, std::int64_t b, std::int64_t first, std::int64_t head,
                      std::int64_t count, float* to) const {
-  const std::int64_t length = view.shape[1];
-  const std::int64_t row_heads = view.shape[2];
-  for (std::int64_t i = 0; i < count; ++i) {
-    float* row = to + i * padded;
-    const float* from = read(view, ((b * length + first + i) * row_heads + head) * size, size, row);
-    if (from != row) std::copy_n(from, size, row);
-    std::fill(row + size, row + padded, 0.0F);
-  }
+  const std::int64_t row = view.shape[2] * size;
+  const std::int64_t at = ((b * view.shape[1] + first) * view.shape[2] + head) * size;
+  simd::load_rows({.data = view.data + at * size_of(view.dtype),
+                   .dtype = view.dtype,
+                   .row = row,
+                   .count = count,
+                   .size = size},
+                  to, padded);
 }
 
 }  // namespace sw::kernels::cpu

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.hpp"
 #include "kernels/cpu/attention.hpp"
@@ -8,6 +9,8 @@
 
 namespace sw::kernels::cpu {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// What one thread needs: a query head and its gradients, and those of a KV head, in whole.
 struct Space {
@@ -98,49 +101,69 @@ struct Backward {
       const std::int64_t rows = std::min(kQueries, a.queries - query);
       const Overlap overlap = a.overlap(a.query_reach(b, query, rows), reach, count);
       if (overlap == Overlap::None) continue;
-      multiply_turned(s.q + query * a.padded, s.keys_turned, rows, s.scores);
-      if (overlap == Overlap::Part) simd::hide(s.scores, s.query + query, rows, block);
-      multiply_turned(s.d_o + query * a.padded, s.values_turned, rows, s.d_scores);
+      const bool full = overlap == Overlap::Full;
+      const Sight sight = a.sight(b, query, rows, key, count, full);
+      if (!full) {
+        std::fill_n(s.scores, rows * simd::kKeys, -kInfinity);
+        std::fill_n(s.d_scores, rows * simd::kKeys, 0.0F);
+      }
+      for (std::int64_t i = 0; i < rows; i += sight.step) {
+        const std::int64_t some = std::min(sight.step, rows - i);
+        const Range seen = sight.keys[i / sight.step];
+        multiply_turned(s.q + (query + i) * a.padded, s.keys_turned, some, seen,
+                        s.scores + i * simd::kKeys);
+        multiply_turned(s.d_o + (query + i) * a.padded, s.values_turned, some, seen,
+                        s.d_scores + i * simd::kKeys);
+      }
+      if (!full) simd::hide(s.scores, s.query + query, rows, block);
       simd::softmax_grad(s.scores, s.d_scores, rows, s.lse + query, s.delta + query);
-      add_turned(s.scores, s.d_o + query * a.padded, rows, count, s.dv + key * a.padded);
-      add_turned(s.d_scores, s.q + query * a.padded, rows, count, s.dk + key * a.padded);
-      simd::multiply({.rows = rows,
-                      .columns = a.padded,
-                      .depth = count,
-                      .a = s.d_scores,
-                      .a_row = simd::kKeys,
-                      .b = s.keys,
-                      .b_row = a.padded,
-                      .c = s.dq + query * a.padded,
-                      .c_row = a.padded,
-                      .accumulate = true});
+      for (std::int64_t i = 0; i < count; i += sight.step) {
+        const std::int64_t some = std::min(sight.step, count - i);
+        const Range seen = {sight.queries[i / sight.step].begin,
+                            std::min(sight.queries[i / sight.step].end, rows)};
+        add_turned(s.scores + i, s.d_o + query * a.padded, seen, some, s.dv + (key + i) * a.padded);
+        add_turned(s.d_scores + i, s.q + query * a.padded, seen, some, s.dk + (key + i) * a.padded);
+      }
+      for (std::int64_t i = 0; i < rows; i += sight.step) {
+        const Range seen = sight.keys[i / sight.step];
+        simd::multiply({.rows = std::min(sight.step, rows - i),
+                        .columns = a.padded,
+                        .depth = std::min(seen.end, count) - seen.begin,
+                        .a = s.d_scores + i * simd::kKeys + seen.begin,
+                        .a_row = simd::kKeys,
+                        .b = s.keys + seen.begin * a.padded,
+                        .b_row = a.padded,
+                        .c = s.dq + (query + i) * a.padded,
+                        .c_row = a.padded,
+                        .accumulate = true});
+      }
     }
   }
 
-  /// scores[rows, kKeys] = left[rows, size] right[size, kKeys].
-  void multiply_turned(const float* left, const float* right, std::int64_t rows,
+  /// scores[rows, seen] = left[rows, size] right[size, seen].
+  void multiply_turned(const float* left, const float* right, std::int64_t rows, Range seen,
                        float* scores) const {
     simd::multiply({.rows = rows,
-                    .columns = simd::kKeys,
+                    .columns = seen.size(),
                     .depth = a.size,
                     .a = left,
                     .a_row = a.padded,
-                    .b = right,
+                    .b = right + seen.begin,
                     .b_row = simd::kKeys,
-                    .c = scores,
+                    .c = scores + seen.begin,
                     .c_row = simd::kKeys});
   }
 
-  /// sum[count, padded] += weights[rows, kKeys]^T values[rows, padded].
-  void add_turned(const float* weights, const float* values, std::int64_t rows, std::int64_t count,
+  /// sum[count, padded] += weights[seen, count]^T values[seen, padded].
+  void add_turned(const float* weights, const float* values, Range seen, std::int64_t count,
                   float* sum) const {
     simd::multiply({.rows = count,
                     .columns = a.padded,
-                    .depth = rows,
-                    .a = weights,
+                    .depth = seen.size(),
+                    .a = weights + seen.begin * simd::kKeys,
                     .a_row = 1,
                     .a_column = simd::kKeys,
-                    .b = values,
+                    .b = values + seen.begin * a.padded,
                     .b_row = a.padded,
                     .c = sum,
                     .c_row = a.padded,

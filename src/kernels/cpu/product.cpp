@@ -13,11 +13,10 @@ namespace {
 //
 // A strip of b, 384 x 16 numbers, stays in a first-level cache while those of a stream through it.
 constexpr std::int64_t kPassK = 384;
-// Packed numbers of a block of b: 1.5 MiB of a last-level cache.
-constexpr std::int64_t kBlock = 384 << 10;
 // A sum so short is one block, and its result is written once; longer ones are cut.
-constexpr std::int64_t kWholeK = 1536;
 constexpr std::int64_t kBlockK = 3 * kPassK;
+// Packed numbers of a block of b: 1.75 MiB of a last-level cache, 384 columns of the deepest block.
+constexpr std::int64_t kBlock = 448 << 10;
 // Columns of one packing task.
 constexpr std::int64_t kPackColumns = 2 * simd::kColumnMultiple;
 // Packed, 96 x 384 numbers of a: a third of a second-level cache.
@@ -44,7 +43,7 @@ Range range_of(std::int64_t index, std::int64_t part, std::int64_t size) {
 ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   ProductCut cut;
   cut.pass_k = equal_parts(k, kPassK, 4);
-  cut.block_k = k <= kWholeK ? k : kBlockK / cut.pass_k * cut.pass_k;
+  cut.block_k = k <= kBlockK ? k : kBlockK / cut.pass_k * cut.pass_k;
   cut.block_columns = equal_parts(n, kBlock / cut.block_k, simd::kColumnMultiple);
   cut.block_rows =
       cut.block_k == k ? m : equal_parts(m, kSums / cut.block_columns, simd::kStripRows);

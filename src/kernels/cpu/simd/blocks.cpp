@@ -1,5 +1,7 @@
 #include "kernels/cpu/simd/blocks.hpp"
 
+#include <hwy/cache_control.h>
+
 #include <cmath>
 #include <limits>
 
@@ -63,14 +65,43 @@ void multiply(const BlockProduct& p) {
   for (; column < p.columns; column += lanes()) multiply_columns<1>(p, column);
 }
 
+template <typename T>
+HWY_INLINE void load_rows_of(const StoredRows& from, float* to, std::int64_t to_row) {
+  const auto* data = reinterpret_cast<const T*>(from.data);
+  constexpr std::int64_t kAhead = 8;  // rows: as far as memory is away
+  const auto bytes = from.size * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < from.count; ++i) {
+    const T* row = data + i * from.row;
+    float* out = to + i * to_row;
+    if (i + kAhead < from.count) {
+      const auto* next = reinterpret_cast<const std::byte*>(row + kAhead * from.row);
+      for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
+    }
+    std::int64_t j = 0;
+    for (; j + lanes() <= from.size; j += lanes())
+      store(load_as_floats(FloatTag(), row + j), out + j);
+    for (; j < from.size; ++j) out[j] = as_float(row[j]);
+    for (; j < to_row; ++j) out[j] = 0.0F;
+  }
+}
+
+void load_rows(const StoredRows& from, float* to, std::int64_t to_row) {
+  if (from.dtype == DType::Float32) {
+    load_rows_of<float>(from, to, to_row);
+  } else {
+    load_rows_of<BFloat16>(from, to, to_row);
+  }
+}
+
 void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
                float* to, std::int64_t to_row) {
-  // Blocks of 8 x 8 keep both sides in cache lines that are already there.
-  for (std::int64_t r0 = 0; r0 < rows; r0 += 8) {
-    const std::int64_t r1 = r0 + 8 < rows ? r0 + 8 : rows;
-    for (std::int64_t c = 0; c < columns; ++c) {
-      for (std::int64_t r = r0; r < r1; ++r) to[c * to_row + r] = from[r * from_row + c];
-    }
+  std::int64_t row = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; row + 4 <= rows; row += 4)
+    turn_four(from + row * from_row, from_row, columns, to + row, to_row);
+#endif
+  for (; row < rows; ++row) {
+    for (std::int64_t c = 0; c < columns; ++c) to[c * to_row + row] = from[row * from_row + c];
   }
 }
 
@@ -156,12 +187,16 @@ HWY_AFTER_NAMESPACE();
 namespace sw::kernels::simd {
 
 HWY_EXPORT(multiply);
+HWY_EXPORT(load_rows);
 HWY_EXPORT(transpose);
 HWY_EXPORT(hide);
 HWY_EXPORT(softmax_step);
 HWY_EXPORT(softmax_grad);
 
 void multiply(const BlockProduct& product) { HWY_DYNAMIC_DISPATCH(multiply)(product); }
+void load_rows(const StoredRows& from, float* to, std::int64_t to_row) {
+  HWY_DYNAMIC_DISPATCH(load_rows)(from, to, to_row);
+}
 void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
                float* to, std::int64_t to_row) {
   HWY_DYNAMIC_DISPATCH(transpose)(from, from_row, rows, columns, to, to_row);

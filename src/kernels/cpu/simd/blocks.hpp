@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "base/dtype.hpp"
 
 /// Small matrices in cache: products and softmax steps of attention.
 namespace sw::kernels::simd {
@@ -26,6 +29,17 @@ struct BlockProduct {
   bool accumulate = false;
 };
 void multiply(const BlockProduct& product);
+
+/// Rows of float32 or bfloat16 numbers.
+struct StoredRows {
+  const std::byte* data = nullptr;
+  DType dtype = DType::Float32;
+  std::int64_t row = 0;  ///< elements from one to the next
+  std::int64_t count = 0;
+  std::int64_t size = 0;
+};
+/// Into float32 rows of `to_row` numbers, zero beyond their size.
+void load_rows(const StoredRows& from, float* to, std::int64_t to_row);
 
 /// to[column, row] = from[row, column] for [rows, columns] elements; columns of `to` from `rows` to
 /// `to_row` are left alone.

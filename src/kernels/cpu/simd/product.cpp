@@ -24,20 +24,6 @@ static_assert(kColumnMultiple % kColumns == 0);
 std::int64_t strip_columns() { return kColumns; }
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
-template <typename D>
-HWY_INLINE hn::Vec<D> load_as_floats(D d, const float* from) {
-  return hn::LoadU(d, from);
-}
-template <typename D>
-HWY_INLINE hn::Vec<D> load_as_floats(D d, const BFloat16* from) {
-  const hn::Rebind<std::uint16_t, D> half;
-  const hn::RebindToUnsigned<D> whole;
-  const auto bits = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
-}
-HWY_INLINE float as_float(float value) { return value; }
-HWY_INLINE float as_float(BFloat16 value) { return to_float(value); }
-
 /// to[k, 0 .. kCount - 1] = from[0 .. kCount - 1, k] for k from `k` on.
 template <int kCount, int kWidth, typename T>
 HWY_INLINE void turn_rest(const T* from, std::int64_t row, std::int64_t k, std::int64_t depth,
@@ -58,29 +44,6 @@ HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, 
 
 using Four = hn::Full128<float>;
 using Two = hn::Full64<float>;
-
-template <int kWidth, typename T>
-HWY_INLINE void turn_four_rows(const T* from, std::int64_t row, std::int64_t depth, float* to) {
-  const Four d;
-  const hn::Repartition<double, Four> pairs;
-  std::int64_t k = 0;
-  for (; k + 4 <= depth; k += 4) {
-    const auto r0 = load_as_floats(d, from + k);
-    const auto r1 = load_as_floats(d, from + row + k);
-    const auto r2 = load_as_floats(d, from + 2 * row + k);
-    const auto r3 = load_as_floats(d, from + 3 * row + k);
-    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-    float* out = to + k * kWidth;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, out);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, out + kWidth);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, out + 2 * kWidth);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, out + 3 * kWidth);
-  }
-  turn_rest<4, kWidth>(from, row, k, depth, to);
-}
 
 template <int kWidth, typename T>
 HWY_INLINE void turn_two_rows(const T* from, std::int64_t row, std::int64_t depth, float* to) {
@@ -106,7 +69,7 @@ template <int kWidth, typename T>
 HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, float* to) {
   constexpr int kFours = kWidth / 4 * 4;
   for (int i = 0; i < kFours; i += 4) {
-    turn_four_rows<kWidth>(from + i * row, row, depth, to + i);
+    turn_four(from + i * row, row, depth, to + i, kWidth);
   }
   if constexpr (kWidth > kFours) {
     turn_two_rows<kWidth>(from + kFours * row, row, depth, to + kFours);

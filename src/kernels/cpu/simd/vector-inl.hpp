@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dtype.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace sw::kernels::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -23,6 +25,50 @@ HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(Flo
 HWY_INLINE Floats all(float value) { return hn::Set(FloatTag(), value); }
 HWY_INLINE Floats load(const float* from) { return hn::LoadU(FloatTag(), from); }
 HWY_INLINE void store(Floats value, float* to) { hn::StoreU(value, FloatTag(), to); }
+
+/// Numbers of either type as float32.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, const BFloat16* from) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::RebindToUnsigned<D> whole;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
+}
+HWY_INLINE float as_float(float value) { return value; }
+HWY_INLINE float as_float(BFloat16 value) { return to_float(value); }
+
+#if HWY_TARGET != HWY_SCALAR
+/// to[k, 0 .. 3] = from[0 .. 3, k].
+template <typename T>
+HWY_INLINE void turn_four(const T* from, std::int64_t row, std::int64_t depth, float* to,
+                          std::int64_t to_row) {
+  const hn::Full128<float> d;
+  const hn::Full128<double> pairs;
+  std::int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    const auto r0 = load_as_floats(d, from + k);
+    const auto r1 = load_as_floats(d, from + row + k);
+    const auto r2 = load_as_floats(d, from + 2 * row + k);
+    const auto r3 = load_as_floats(d, from + 3 * row + k);
+    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+    float* out = to + k * to_row;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, out);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, out + to_row);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, out + 2 * to_row);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, out + 3 * to_row);
+  }
+  for (; k < depth; ++k) {
+    for (int i = 0; i < 4; ++i) to[k * to_row + i] = as_float(from[i * row + k]);
+  }
+}
+#endif
 
 /// The first `count` < lanes() elements, the others 0; nothing beyond is touched.
 HWY_INLINE Floats load_first(const float* from, std::int64_t count) {
