@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <csignal>
 #include <filesystem>
 #include <memory>
 
@@ -50,24 +47,6 @@ LaunchResult start(const TrainingPlan& plan) {
   return launch_ranks(launch);
 }
 
-/// While nothing has started, a signal ends the command at once and with the status of a stop.
-class StopBeforeStart {
- public:
-  StopBeforeStart() {
-    std::signal(SIGTERM, stop);
-    std::signal(SIGINT, stop);
-  }
-  ~StopBeforeStart() {
-    std::signal(SIGTERM, SIG_DFL);
-    std::signal(SIGINT, SIG_DFL);
-  }
-  StopBeforeStart(const StopBeforeStart&) = delete;
-  StopBeforeStart& operator=(const StopBeforeStart&) = delete;
-
- private:
-  static void stop(int) { ::_exit(kStopped); }
-};
-
 void refuse_too_many(const Layout& layout, const Environment& environment) {
   constexpr int kPerCore = 64;
   if (layout.world() > kPerCore * environment.cores) {
@@ -89,7 +68,6 @@ TrainingPlan prepare(const TrainArguments& a, const RunOptions& options) {
 }
 
 int train(const TrainArguments& a, const Environment& environment) {
-  const StopBeforeStart guard;
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.ranks));
   refuse_unsupported(options, a.run_file);
