@@ -8,7 +8,7 @@
 #include "cli/config.hpp"
 #include "cli/machine.hpp"
 #include "cli/rank_payload.hpp"
-#include "plan/plan.hpp"
+#include "cli/run_plan.hpp"
 #include "train/launch.hpp"
 #include "train/session.hpp"
 #include "train/trainer.hpp"
@@ -82,7 +82,7 @@ int train(const TrainArguments& a, const Environment& environment) {
   }
   plan.peak_flops_per_s = machine.peak_flops_per_s;
   write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
-  const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), machine);
+  const RunPlan planned = plan_run(plan.options, machine);
   Json plan_json = to_json(planned);
   plan_json["run"] = plan.run_id;  // whose checkpoints --resume goes on from
   write_whole_file(real_files(), plan.run_folder / "plan.json", plan_json.dump(1) + "\n");
