@@ -35,6 +35,12 @@ endif()
 # One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private.
 function(sw_floor name)
   cmake_parse_arguments(ARG "" "" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  foreach(floor IN LISTS ARG_FLOORS)
+    if(NOT TARGET sw_${floor})
+      message(FATAL_ERROR "${name} names the floor '${floor}', which does not stand below it: "
+                          "see src/floors.txt")
+    endif()
+  endforeach()
   add_library(sw_${name} STATIC ${ARG_SOURCES})
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(sw_${name} PUBLIC sw_options ${ARG_FLOORS} PRIVATE ${ARG_LIBRARIES})

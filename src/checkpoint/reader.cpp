@@ -51,6 +51,17 @@ std::string describe(const StateTensor& tensor) {
                      to_text(tensor.shape));
 }
 
+/// The first few faults of a kind, and the number of the others: a message is one sentence, also
+/// about a model with hundreds of tensors.
+void add_first(std::vector<std::string>& faults, const std::vector<std::string>& kind) {
+  constexpr std::size_t kNamed = 3;
+  const std::size_t named = std::min(kNamed, kind.size());
+  faults.insert(faults.end(), kind.begin(), kind.begin() + static_cast<std::ptrdiff_t>(named));
+  if (named < kind.size()) {
+    faults.push_back(fmt::format("and so are {} more", kind.size() - named));
+  }
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const fs::path& checkpoint) : path_(checkpoint) {
@@ -121,22 +132,28 @@ std::vector<StateTensor> CheckpointReader::tensors() const {
 }
 
 void CheckpointReader::require(std::span<const StateTensor> expected) const {
-  std::vector<std::string> faults;
+  std::vector<std::string> missing;
+  std::vector<std::string> unlike;
+  std::vector<std::string> unknown;
   std::map<Key, const StateTensor*> wanted;
   for (const StateTensor& tensor : expected) {
     wanted.emplace(Key{tensor.tensor, tensor.state}, &tensor);
     const auto found = tensors_.find({tensor.tensor, tensor.state});
     if (found == tensors_.end()) {
-      faults.push_back("missing: " + describe(tensor));
+      missing.push_back("missing: " + describe(tensor));
     } else if (found->second.dtype != tensor.dtype || found->second.shape != tensor.shape) {
-      faults.push_back(fmt::format("stored as {} {}: {}", to_text(found->second.dtype),
+      unlike.push_back(fmt::format("stored as {} {}: {}", to_text(found->second.dtype),
                                    to_text(found->second.shape), describe(tensor)));
     }
   }
   for (const StateTensor& tensor : tensors()) {
     if (!wanted.contains({tensor.tensor, tensor.state})) {
-      faults.push_back("not known to this run: " + describe(tensor));
+      unknown.push_back("not known to this run: " + describe(tensor));
     }
+  }
+  std::vector<std::string> faults;
+  for (const std::vector<std::string>* kind : {&missing, &unlike, &unknown}) {
+    add_first(faults, *kind);
   }
   if (!faults.empty()) {
     throw DataError(

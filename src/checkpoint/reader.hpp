@@ -39,7 +39,7 @@ class CheckpointReader {
   /// In the order of names, then states.
   [[nodiscard]] std::vector<StateTensor> tensors() const;
 
-  /// Refuses, naming every tensor, when the checkpoint does not hold exactly `expected`: a missing
+  /// Refuses, naming the first of each kind, when the checkpoint does not hold exactly `expected`: a missing
   /// moment is never started anew in silence.
   void require(std::span<const StateTensor> expected) const;
 

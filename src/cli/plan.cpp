@@ -7,7 +7,7 @@
 #include "cli/config.hpp"
 #include "cli/machine.hpp"
 #include "cli/print_json.hpp"
-#include "train/trainer.hpp"
+#include "cli/run_plan.hpp"
 
 namespace sw {
 namespace {
@@ -29,8 +29,7 @@ int plan(const PlanArguments& a) {
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.world));
   refuse_unsupported(options, a.run_file);
   const Machine machine = a.cluster.empty() ? default_machine() : read_machine(a.cluster);
-  const RunPlan result = naming_file(
-      a.run_file, [&] { return make_plan(Compilation(compile_options(options)), machine); });
+  const RunPlan result = naming_file(a.run_file, [&] { return plan_run(options, machine); });
   if (a.json) {
     print_json(to_json(result));
   } else {

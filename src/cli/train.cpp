@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <csignal>
 #include <filesystem>
 #include <memory>
 
@@ -11,7 +8,7 @@
 #include "cli/config.hpp"
 #include "cli/machine.hpp"
 #include "cli/rank_payload.hpp"
-#include "plan/plan.hpp"
+#include "cli/run_plan.hpp"
 #include "train/launch.hpp"
 #include "train/session.hpp"
 #include "train/trainer.hpp"
@@ -50,24 +47,6 @@ LaunchResult start(const TrainingPlan& plan) {
   return launch_ranks(launch);
 }
 
-/// While nothing has started, a signal ends the command at once and with the status of a stop.
-class StopBeforeStart {
- public:
-  StopBeforeStart() {
-    std::signal(SIGTERM, stop);
-    std::signal(SIGINT, stop);
-  }
-  ~StopBeforeStart() {
-    std::signal(SIGTERM, SIG_DFL);
-    std::signal(SIGINT, SIG_DFL);
-  }
-  StopBeforeStart(const StopBeforeStart&) = delete;
-  StopBeforeStart& operator=(const StopBeforeStart&) = delete;
-
- private:
-  static void stop(int) { ::_exit(kStopped); }
-};
-
 void refuse_too_many(const Layout& layout, const Environment& environment) {
   constexpr int kPerCore = 64;
   if (layout.world() > kPerCore * environment.cores) {
@@ -89,7 +68,6 @@ TrainingPlan prepare(const TrainArguments& a, const RunOptions& options) {
 }
 
 int train(const TrainArguments& a, const Environment& environment) {
-  const StopBeforeStart guard;
   refuse_launcher(environment);
   const RunOptions options = read_run_file(a.run_file, a.sets, static_cast<int>(a.ranks));
   refuse_unsupported(options, a.run_file);
@@ -104,7 +82,7 @@ int train(const TrainArguments& a, const Environment& environment) {
   }
   plan.peak_flops_per_s = machine.peak_flops_per_s;
   write_whole_file(real_files(), plan.run_folder / "run.toml", to_toml(options));
-  const RunPlan planned = make_plan(Compilation(compile_options(plan.options)), machine);
+  const RunPlan planned = plan_run(plan.options, machine);
   Json plan_json = to_json(planned);
   plan_json["run"] = plan.run_id;  // whose checkpoints --resume goes on from
   write_whole_file(real_files(), plan.run_folder / "plan.json", plan_json.dump(1) + "\n");

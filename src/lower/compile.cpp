@@ -193,8 +193,19 @@ LowerOptions Compilation::lower_options() const {
   return lower;
 }
 
+std::vector<std::string> Compilation::warnings() const {
+  if (options_.sequence <= options_.model.max_positions) {
+    return {};
+  }
+  return {
+      fmt::format("data.sequence_length = {} is more than max_position_embeddings = {}: rope has "
+                  "no end, but other programs may warn or cut there",
+                  options_.sequence, options_.model.max_positions)};
+}
+
 std::vector<std::string> Compilation::notes() const {
-  std::vector<std::string> notes{kernels::matrix_product_note(options_.precision)};
+  std::vector<std::string> notes = warnings();
+  notes.push_back(kernels::matrix_product_note(options_.precision));
   const int tp = options_.parallel.layout.tp;
   if (options_.model.kv_heads % tp != 0) {
     notes.push_back(

@@ -64,6 +64,8 @@ class Compilation {
   /// Model FLOPs of one window (6 · parameters + 12 · layers · width · sequence, a token): the
   /// field's formula, for the MFU.
   [[nodiscard]] double model_flops_per_window() const;
+  /// What is allowed and yet may not be meant: lines of the plan that `train` prints as well.
+  [[nodiscard]] std::vector<std::string> warnings() const;
 
  private:
   [[nodiscard]] LowerOptions lower_options() const;

@@ -167,6 +167,9 @@ TrainingPlan prepare_training(const RunOptions& options, const std::filesystem::
   }
   note_left_out("data.train", corpus.counts());
   note_frozen(compilation);
+  for (const std::string& warning : compilation.warnings()) {
+    note(warning);
+  }
   const std::int64_t consumed = resume ? find_start(plan, compilation, corpus) : 0;
   if (options.train.epochs > 0) {
     plan.options.train.steps =

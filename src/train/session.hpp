@@ -127,6 +127,9 @@ class Session {
 /// What a checkpoint of this run holds, on whatever ranks; CheckpointReader::require takes it.
 [[nodiscard]] std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation);
 
+/// Bytes of what `rank` owns of it: what Session::owned_state points at.
+[[nodiscard]] std::int64_t checkpoint_bytes(const Compilation& compilation, int rank);
+
 /// Threads that a rank's team has: what the run file says, or the cores shared by the local ranks,
 /// at least 1.
 [[nodiscard]] int threads_per_rank(const ParallelOptions& parallel);

@@ -8,6 +8,14 @@
 #include "train/session.hpp"
 
 namespace sw {
+namespace {
+
+/// Of a weight in a checkpoint: its master's, where there is one.
+DType weight_dtype(const StateOptions& options, bool frozen) {
+  return frozen ? options.precision : DType::Float32;
+}
+
+}  // namespace
 
 /// What this rank keeps of a member's weights, as elements of the member's shard.
 Range Session::kept_of(const Unit& unit, const UnitMember& member) const {
@@ -51,13 +59,23 @@ std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation) {
   std::vector<StateTensor> tensors;
   for (const ValueId id : graph.parameters()) {
     const Value& value = graph.value(id);
-    tensors.push_back(
-        {value.name, "weight", value.frozen ? options.precision : DType::Float32, value.shape});
+    tensors.push_back({value.name, "weight", weight_dtype(options, value.frozen), value.shape});
     for (int i = 0; i < options.moments && !value.frozen; ++i) {
       tensors.push_back({value.name, moment_name(i), DType::Float32, value.shape});
     }
   }
   return tensors;
+}
+
+std::int64_t checkpoint_bytes(const Compilation& compilation, int rank) {
+  const StatePlan state = compilation.state(rank);
+  std::int64_t bytes = 0;
+  for (const OwnedPiece& owned : owned_pieces(state)) {
+    const auto moments = static_cast<std::int64_t>(owned.unit->moments.size());
+    bytes += owned.elements.size() * (size_of(weight_dtype(state.options, owned.unit->frozen)) +
+                                      moments * size_of(DType::Float32));
+  }
+  return bytes;
 }
 
 void Session::load_checkpoint(const CheckpointReader& reader) {

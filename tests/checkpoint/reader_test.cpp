@@ -79,6 +79,19 @@ TEST_F(ReaderTest, TensorsThatAreMissingUnknownOrOfAnotherShapeAreAllNamed) {
               HasSubstr("has no variance of a tensor 'w'"));
 }
 
+TEST_F(ReaderTest, OfManyTensorsThatDoNotFitAFewOfEachKindAreNamedAndTheOthersCounted) {
+  save(1);
+  std::vector<StateTensor> expected;
+  for (int layer = 0; layer < 100; ++layer) {
+    expected.push_back({fmt::format("layer {}", layer), "weight", DType::Float32, {5, 3}});
+  }
+  const std::string error =
+      data_error_of([&] { CheckpointReader(checkpoint(1)).require(expected); });
+  EXPECT_THAT(error, AllOf(HasSubstr("missing: weight of 'layer 2'"), HasSubstr("are 97 more"),
+                           HasSubstr("not known to this run: weight of 'w'"),
+                           ::testing::Not(HasSubstr("'layer 3'"))));
+}
+
 TEST_F(ReaderTest, ANameChangedInAMarkIsRefused) {
   save(1);
   replace(checkpoint(1) / "rank-00001.json", "momentum", "momentun");

@@ -307,6 +307,19 @@ TEST(Freezing, LeavesAWeightWithoutGradientOrState) {
   EXPECT_THROW(Compilation{options}, ConfigError);
 }
 
+TEST(Positions, BeyondWhatALlamaSaysOfItselfAreALineOfThePlan) {
+  CompileOptions options = options_of(1, 1, 0);
+  options.sequence = 64;
+  EXPECT_TRUE(Compilation(options).warnings().empty());
+  options.sequence = 65;
+  const Compilation compilation(options);
+  const std::vector<std::string> warnings = compilation.warnings();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings.front().find("65 is more than max_position_embeddings = 64"),
+            std::string::npos);
+  EXPECT_EQ(compilation.training(0).notes.front(), warnings.front());
+}
+
 TEST(Patterns, MatchAsAShellDoes) {
   EXPECT_TRUE(matches("*norm*", "model.norm.weight"));
   EXPECT_TRUE(matches("layers.?.w", "layers.3.w"));

@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "base/error.hpp"
+#include "checkpoint/writer.hpp"
 #include "tests/soak.hpp"
 #include "train/compare.hpp"
+#include "train/session.hpp"
 
 namespace sw {
 namespace {
@@ -427,6 +430,31 @@ TEST(Bits, AreTheSameWithRecomputation) {
       const std::int64_t after = memory_account(Compilation(options).training(0)).activations;
       EXPECT_LT(after, before);
       before = after;
+    }
+  }
+}
+
+TEST(Saving, TakesThePlannedBytesOnEveryRank) {
+  for (const DType precision : {DType::Float32, DType::BFloat16}) {
+    CompileOptions options = options_of(tiny_llama(4, 2), 3, 2);
+    options.parallel.zero = precision == DType::Float32 ? 1 : 3;
+    options.precision = precision;
+    options.freeze = {"*layers.0*"};
+    const Compilation compilation(options);
+    const auto worlds = make_local_worlds(compilation.world(), {});
+    std::vector<std::int64_t> saved(worlds.size());
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < worlds.size(); ++rank) {
+      ranks.emplace_back([&, rank] {
+        saved[rank] =
+            CheckpointWriter::snapshot_bytes(Session(compilation, *worlds[rank]).owned_state());
+      });
+    }
+    for (std::thread& rank : ranks) {
+      rank.join();
+    }
+    for (int rank = 0; rank < compilation.world(); ++rank) {
+      EXPECT_EQ(checkpoint_bytes(compilation, rank), saved[static_cast<std::size_t>(rank)]);
     }
   }
 }
