@@ -22,7 +22,7 @@ class Inputs {
   /// A whole number of at least `minimum`, written as one: 2.0 and true are refused.
   [[nodiscard]] std::int64_t count(std::string_view name, std::int64_t minimum = 1) const;
   [[nodiscard]] std::int64_t count_or(std::string_view name, std::int64_t otherwise) const;
-  [[nodiscard]] double number(std::string_view name) const;  ///< without a physical unit
+  [[nodiscard]] double number(std::string_view name) const;   ///< without a physical unit
   [[nodiscard]] double percent(std::string_view name) const;  ///< 0.1, or 10 with the unit %
   [[nodiscard]] double bytes(std::string_view name) const;
   [[nodiscard]] std::int64_t whole_bytes(std::string_view name) const;
