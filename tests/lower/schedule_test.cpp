@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 
 #include "base/error.hpp"
 
@@ -148,6 +149,20 @@ TEST(SchedulesAsText, AreRefusedWithTheirPlace) {
   EXPECT_THAT(refusal("F0 I0\nF0 B0\n", two, 1), HasSubstr("stage 0 must do F0"));
   EXPECT_THAT(refusal("F0 B0 F1 B1\nF1 B1 F0 B0\n", two, 2),
               HasSubstr("wait for each other for ever: stage 0 before B0, stage 1 before F1"));
+}
+
+/// Any text is a schedule or refused.
+TEST(SchedulesAsText, NeverCrashTheParser) {
+  std::mt19937_64 random(7);
+  constexpr std::string_view kLetters = "FBIW01239. .\n\t\r#x-";
+  const Stages two = stages_of(2, 2);
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (auto length = random() % 40; length > 0; --length) {
+      text += kLetters[random() % kLetters.size()];
+    }
+    EXPECT_NE(refusal(text, two, 2), "");
+  }
 }
 
 }  // namespace

@@ -90,6 +90,18 @@ class Documentation(shardwright.SystemTest):
                 if page.name == "README.md":
                     self.assertGreaterEqual(count, 8)
 
+    def test_pictures_of_pipelines_are_what_the_program_draws(self):
+        page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+        lines = [line.strip() for line in page.splitlines()]
+        commands = [words for words in commands_of(page) if words[:2] == ["account", "pipeline"]]
+        self.assertGreaterEqual(len(commands), 5)
+        for words in commands:
+            with self.subTest(command=shlex.join(words)):
+                drawn = self.command(*words).stdout.splitlines()
+                rows = [line.strip() for line in drawn if not line.startswith("formula")]
+                at = lines.index(rows[0])
+                self.assertEqual(lines[at : at + len(rows)], rows)
+
     def test_of_the_quickstart_works(self):
         commands = commands_of_quickstart((ROOT / "dev").read_text(encoding="utf-8"))
         self.assertGreaterEqual(self.run_all(commands), 7)
