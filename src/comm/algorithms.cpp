@@ -57,9 +57,9 @@ void direct_reduce_scatter(const Parts& parts, int ranks, int rank, std::vector<
   rounds[0].push_back(sum_of_all(parts, ranks, rank, parts.dense(Side::Output, rank)));
 }
 
-void direct_all_gather(const Parts& parts, int ranks, int /*rank*/, std::vector<Round>& rounds) {
-  // All ranks in the same order: who comes second finds a part in the cache they share.
-  for (int from = 0; from < ranks; ++from) {
+void direct_all_gather(const Parts& parts, int ranks, int rank, std::vector<Round>& rounds) {
+  for (int step = 0; step < ranks; ++step) {
+    const int from = parts.wrap(rank + step);
     rounds[0].push_back(parts.move(from, parts.in_whole(Side::Output, from),
                                    {{from, parts.dense(Side::Input, from)}}));
   }

@@ -15,8 +15,9 @@
 namespace sw {
 namespace {
 
-/// About two microseconds: what a rank is late when all have a core of their own.
-constexpr int kSpins = 200;
+/// Tens of microseconds: what ranks with a core of their own are apart within a collective. What it
+/// may take from a compute thread on the same core is little: a step has tens of collectives.
+constexpr int kSpins = 2000;
 /// Then the core goes to whoever else wants it, for a moment: tens of microseconds when nobody
 /// does. A wake-up from sleep takes as long.
 constexpr int kYields = 100;

@@ -56,8 +56,20 @@ PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
   const std::int64_t bytes = whole_bytes() * group_->size();
   if (bytes > kCachedBytes) {
     stores_ = Stores::Streamed;
-    if (collective.kind == CollectiveKind::AllReduce && collective.algorithm == Algorithm::Direct) {
-      rounds_ = in_pieces(rounds_, bytes / kPieceBytes);
+    if (collective.algorithm == Algorithm::Direct) {
+      spare_memory(collective.kind, bytes);
+    }
+  }
+}
+
+void PulledCollective::spare_memory(CollectiveKind kind, std::int64_t bytes) {
+  if (kind == CollectiveKind::AllReduce) {
+    rounds_ = in_pieces(rounds_, bytes / kPieceBytes);
+  }
+  if (kind == CollectiveKind::AllGather) {
+    // All ranks in the same order: who comes second finds a part in the cache they share.
+    for (Round& round : rounds_) {
+      std::ranges::stable_sort(round, {}, [](const Pull& move) { return move.operands[0].member; });
     }
   }
 }

@@ -26,6 +26,8 @@ class PulledCollective final : public PreparedCollective {
   void reset() override { result_ = {}; }
 
  private:
+  /// Orders the moves of a call whose `bytes` over all members do not fit the caches.
+  void spare_memory(CollectiveKind kind, std::int64_t bytes);
   void publish(const Collective& collective, const CollectiveSizes& sizes);
   void run_round(const Round& round);
   void run_move(const Pull& move);
