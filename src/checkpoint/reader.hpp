@@ -39,8 +39,8 @@ class CheckpointReader {
   /// In the order of names, then states.
   [[nodiscard]] std::vector<StateTensor> tensors() const;
 
-  /// Refuses, naming the first of each kind, when the checkpoint does not hold exactly `expected`: a missing
-  /// moment is never started anew in silence.
+  /// Refuses, naming the first of each kind, when the checkpoint does not hold exactly `expected`:
+  /// a missing moment is never started anew in silence.
   void require(std::span<const StateTensor> expected) const;
 
   /// Copies the elements of `target` into `out`, bit by bit and in the stored type.
