@@ -109,7 +109,7 @@ class SystemTest(unittest.TestCase):
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            text=True, errors="replace",
         )
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -124,7 +124,7 @@ class SystemTest(unittest.TestCase):
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            text=True, errors="replace",
             timeout=timeout,
             check=False,
         )
