@@ -139,17 +139,6 @@ class KilledRanks(shardwright.SystemTest):
 
 
 class StoppedRuns(shardwright.SystemTest):
-    def test_end_at_once_and_with_nothing_written_before_ranks_start(self):
-        run = self.folder / "run.toml"
-        os.mkfifo(run)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with self.subTest(signal=number.name):
-                process = self.start("train", run, "--out", "run")
-                with open(run, "w", encoding="utf-8"):  # opens once the command reads it
-                    process.send_signal(number)
-                    self.assertEqual(process.wait(timeout=30), shardwright.STOPPED)
-                self.assertFalse((self.folder / "run").exists())
-
     def test_save_at_the_next_step_and_go_on_to_the_same_bits(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             for communicator in ("shm", "local"):
