@@ -74,7 +74,9 @@ void Lowering::make_links() {
   const std::vector<int> ranks = sharded_.mesh.group(rank_, {pp});
   for (int low = 0; low < options_.stages.stages; ++low) {
     for (int high = low + 1; high < options_.stages.stages; ++high) {
-      for (const auto& [from, to] : {std::pair(low, high), std::pair(high, low)}) {
+      for (const auto& way : {std::pair(low, high), std::pair(high, low)}) {
+        const int from = way.first;
+        const int to = way.second;
         for (const Direction direction : {Direction::Forward, Direction::Backward}) {
           const auto used = [&](const Boundary& boundary) {
             return boundary.direction == direction &&
