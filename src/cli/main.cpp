@@ -25,7 +25,10 @@ int main(int argc, char** argv) {
   if (sw::is_rank(argc, argv)) {
     return sw::run_rank_process(argc, argv);
   }
-  if (std::find(argv, argv + argc, std::string_view("train")) != argv + argc) {
+  // The command is the first word that is no option: a prompt may say "train" as well.
+  char** const command =
+      std::find_if(argv + 1, argv + argc, [](const char* word) { return *word != '-'; });
+  if (command < argv + argc && std::string_view(*command) == "train") {
     take_stop_signals();
   }
   return sw::run_command_line(argc, argv, sw::read_environment());

@@ -41,10 +41,6 @@ class Compilation {
   [[nodiscard]] const ModelGraph& model() const { return joint_; }
   [[nodiscard]] const ShardedGraph& sharded() const { return sharded_; }
 
-  /// How the model is cut into pipeline stages, and in which order they work.
-  [[nodiscard]] const Stages& stages() const { return stages_; }
-  [[nodiscard]] const PipelineOrder& order() const { return order_; }
-
   [[nodiscard]] StatePlan state(int rank) const;
   [[nodiscard]] Program training(int rank) const;
   [[nodiscard]] Program evaluation(int rank) const;

@@ -120,7 +120,7 @@ class Session {
   double seen_wait_ = 0;
 };
 
-/// The optimizer state of a unit, by the names that checkpoints use.
+/// The name that checkpoints give an optimizer state tensor; and a unit's, by these names.
 [[nodiscard]] const char* moment_name(int index);
 [[nodiscard]] std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit);
 
