@@ -10,9 +10,11 @@ set(SW_HOT_FLOORS base device kernels comm runtime)
 set(SW_HOT_FLAGS "" CACHE STRING "Compiler flags of the floors that do the arithmetic")
 set(SW_TEST_FLAGS "" CACHE STRING "Compiler flags of the tests")
 
-# Parses the libraries' headers once per set of flags; the floors that do the arithmetic parse little
-# and go without. It saves little (a full build on two cores: 715 s for 311 objects without, 695 s for
-# 327 with). Off in the preset `dev`, which so finds a missing include.
+# A cold build is mostly the compiler instantiating the libraries' templates anew for every source. So
+# SW_JOIN sources are compiled at a time, and the floors without arithmetic and the tests parse the
+# libraries' headers once per set of flags. Both are off in the preset `dev`, which so finds a missing
+# include and compiles least after a change.
+set(SW_JOIN 0 CACHE STRING "How many sources to compile as one, 0: each alone")
 option(SW_PRECOMPILE "Parse the libraries' headers once per build" OFF)
 if(SW_PRECOMPILE)
   # g++ 12 takes false alarms inside precompiled library code for ours; the other presets keep them on.
@@ -31,17 +33,27 @@ if(SW_PRECOMPILE)
   endif()
 endif()
 
-# sw_floor(NAME SOURCES a.cpp ... FLOORS base ... LIBRARIES xxhash ...)
-# One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private.
+# sw_join(TARGET ALONE): compiles the sources of TARGET together, those in the list ALONE not.
+function(sw_join target alone)
+  if(SW_JOIN)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SW_JOIN})
+    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
+# sw_floor(NAME SOURCES a.cpp ... [ALONE b.cpp ...] FLOORS base ... LIBRARIES xxhash ...)
+# One static library per floor, named sw_<NAME>. FLOORS stand below; LIBRARIES stay private. ALONE:
+# sources never compiled together with others, because they use the same local names.
 function(sw_floor name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;FLOORS;LIBRARIES" ${ARGN})
   foreach(floor IN LISTS ARG_FLOORS)
     if(NOT TARGET sw_${floor})
       message(FATAL_ERROR "${name} names the floor '${floor}', which does not stand below it: "
                           "see src/floors.txt")
     endif()
   endforeach()
-  add_library(sw_${name} STATIC ${ARG_SOURCES})
+  add_library(sw_${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
+  sw_join(sw_${name} "${ARG_ALONE}")
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(sw_${name} PUBLIC sw_options ${ARG_FLOORS} PRIVATE ${ARG_LIBRARIES})
   if(name IN_LIST SW_HOT_FLOORS)
@@ -55,16 +67,17 @@ function(sw_floor name)
   set_target_properties(sw_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# sw_test(NAME SOURCES a_test.cpp ... FLOORS comm ... LIBRARIES ... [TIMEOUT seconds] [WHOLE])
+# sw_test(NAME SOURCES a_test.cpp ... [ALONE b_test.cpp ...] FLOORS comm ... LIBRARIES ... [TIMEOUT seconds] [WHOLE])
 # One GoogleTest program per floor, <NAME>_test; every test has a deadline (60 s unless said).
 # WHOLE: the program is one test of ctest, where starting it costs more than its tests do.
 function(sw_test name)
-  cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;FLOORS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;ALONE;FLOORS;LIBRARIES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   math(EXPR timeout "${ARG_TIMEOUT} * ${SW_TIMEOUT_FACTOR}")
-  add_executable(${name}_test ${ARG_SOURCES})
+  add_executable(${name}_test ${ARG_SOURCES} ${ARG_ALONE})
+  sw_join(${name}_test "${ARG_ALONE}")
   list(TRANSFORM ARG_FLOORS PREPEND sw_)
   target_link_libraries(${name}_test PRIVATE sw_options ${ARG_FLOORS} ${ARG_LIBRARIES}
                                              GTest::gmock GTest::gtest_main)

@@ -156,6 +156,11 @@ void write_whole_file(Files& files, const fs::path& path, std::string_view conte
   files.sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 std::string read_whole_file(const fs::path& path, std::int64_t limit) {
   const Descriptor file(path, O_RDONLY, "open the file");
   const std::size_t size = size_of_file(file, path);

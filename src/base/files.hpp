@@ -44,6 +44,8 @@ class Files {
 /// Writes a whole small file so that it is either the old or the new one: temporary name, sync,
 /// rename, sync of the directory.
 void write_whole_file(Files& files, const std::filesystem::path& path, std::string_view content);
+/// Whether something is at `path`; false too where the system does not say.
+[[nodiscard]] bool is_there(const std::filesystem::path& path);
 /// Reads a whole file; DataError if missing or longer than `limit` bytes.
 [[nodiscard]] std::string read_whole_file(const std::filesystem::path& path, std::int64_t limit);
 

@@ -2,11 +2,11 @@
 
 #include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/model_weights.hpp"
@@ -16,11 +16,6 @@ namespace sw {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 void check_exists(const fs::path& path) {
   if (!is_there(path)) {

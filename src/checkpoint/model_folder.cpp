@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/json.hpp"
 
 namespace sw {
@@ -17,11 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr std::int64_t kMaxIndexBytes = 256 << 20;
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 /// A file inside the folder, as an index may name one: no way out of it by its spelling.
 void check_stays_inside(const fs::path& index, const std::string& name) {

@@ -12,10 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::int64_t bytes_of(const TensorDeclaration& tensor) {
-  return elements(tensor.shape) * size_of(tensor.dtype);
-}
-
 /// Header bytes of a tensor, from above: every byte of the name may be escaped to six.
 std::int64_t header_bytes(const TensorDeclaration& tensor) {
   return 6 * std::ssize(tensor.name) + 22 * std::ssize(tensor.shape) + 128;

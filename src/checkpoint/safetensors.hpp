@@ -67,6 +67,8 @@ struct TensorDeclaration {
   DType dtype = DType::Float32;
   Shape shape;
 };
+/// Of its data.
+[[nodiscard]] std::int64_t bytes_of(const TensorDeclaration& tensor);
 
 /// Writes a file as a stream: the header at once, from what was declared, then the tensors' bytes
 /// in the order of declaration. Holds no tensor.

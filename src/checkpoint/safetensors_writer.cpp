@@ -7,11 +7,12 @@
 #include "checkpoint/safetensors.hpp"
 
 namespace sw {
-namespace {
 
 std::int64_t bytes_of(const TensorDeclaration& tensor) {
   return elements(tensor.shape) * size_of(tensor.dtype);
 }
+
+namespace {
 
 /// The names as an object of strings, entry by entry: one JSON value per tensor at a time.
 std::string header_text(const std::vector<TensorDeclaration>& tensors,

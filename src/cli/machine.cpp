@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 
 namespace sw {
 namespace {
@@ -37,7 +38,7 @@ std::string cached_machine_path() {
 
 Machine default_machine() {
   const std::string path = cached_machine_path();
-  return std::filesystem::exists(path) ? read_machine(path) : Machine{};
+  return is_there(path) ? read_machine(path) : Machine{};
 }
 
 Machine read_machine(const std::string& path) {

@@ -50,7 +50,7 @@ void check_buffers(const Program& program) {
   }
 }
 
-void check_edges(const Program& program, InstructionId id) {
+void check_stream_and_edges(const Program& program, InstructionId id) {
   const InstructionCheck check(program, id);
   const Instruction& instruction = program.instructions[static_cast<std::size_t>(id)];
   check(instruction.stream >= 0 &&
@@ -142,7 +142,7 @@ void verify(const Program& program) {
   check_host(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const auto id = static_cast<InstructionId>(i);
-    check_edges(program, id);
+    check_stream_and_edges(program, id);
     (void)accesses(program, program.instructions[i]);  // operands lie inside their buffers
     verify_work(program, id);
   }

@@ -37,8 +37,7 @@ void read_metrics(const std::filesystem::path& path, RunReport& report) {
 }
 
 Json read_json(const std::filesystem::path& path) {
-  return std::filesystem::exists(path) ? parse_json(read_whole_file(path, kLimit), path.string())
-                                       : Json(nullptr);
+  return is_there(path) ? parse_json(read_whole_file(path, kLimit), path.string()) : Json(nullptr);
 }
 
 }  // namespace
@@ -47,7 +46,7 @@ RunReport read_run_report(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw ConfigError(fmt::format("{}: there is no such run folder", folder.string()));
   }
-  if (!std::filesystem::exists(folder / "metrics.jsonl")) {
+  if (!is_there(folder / "metrics.jsonl")) {
     throw ConfigError(
         fmt::format("{} holds no metrics.jsonl, so it is no run folder", folder.string()));
   }

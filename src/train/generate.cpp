@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "checkpoint/model_weights.hpp"
@@ -63,9 +64,8 @@ LoadedModel from_model_folder(const std::filesystem::path& path) {
   model.config = model_config(options);
   const auto weights = std::make_shared<ModelWeights>(model.config, path,
                                                       [](const std::string& text) { warn(text); });
-  model.tokenizer = std::filesystem::exists(path / "tokenizer.json")
-                        ? (path / "tokenizer.json").string()
-                        : "bytes";
+  model.tokenizer =
+      is_there(path / "tokenizer.json") ? (path / "tokenizer.json").string() : "bytes";
   model.folder = path;
   model.read = [weights](const std::string& parameter, const PieceRange& range,
                          std::span<float> values) { weights->read(parameter, range, values); };
@@ -146,17 +146,16 @@ std::vector<float> Generator::logits(std::span<const std::int32_t> tokens) {
 }
 
 LoadedModel load_model(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     throw ConfigError(fmt::format("{}: no such checkpoint or model folder", path.string()));
   }
-  if (std::filesystem::exists(path / "config.json")) {
+  if (is_there(path / "config.json")) {
     return from_model_folder(path);
   }
-  if (std::filesystem::exists(path / "checkpoint.json")) {
+  if (is_there(path / "checkpoint.json")) {
     return from_checkpoint(path);
   }
-  const std::filesystem::path folder =
-      std::filesystem::exists(path / "checkpoints") ? path / "checkpoints" : path;
+  const std::filesystem::path folder = is_there(path / "checkpoints") ? path / "checkpoints" : path;
   const auto newest = find_newest(folder, [](const std::string& text) { warn(text); });
   if (!newest.has_value()) {
     throw ConfigError(fmt::format(

@@ -23,8 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Statuses with which a rank ends in good order, beside 0.
-constexpr int kStopped = 75;
+// A status with which a rank ends in good order, beside 0 and kStoppedStatus.
 constexpr int kComparisonFailed = 3;
 
 [[noreturn]] void fail(const char* what) {
@@ -221,7 +220,7 @@ class Launcher {
                                  ::strsignal(WTERMSIG(status))));
         } else if (process.status == 127) {
           died(rank, fmt::format("could not start {}", options_.executable));
-        } else if (process.status != 0 && process.status != kStopped) {
+        } else if (process.status != 0 && process.status != kStoppedStatus) {
           failed(rank, process.status);
         }
       }

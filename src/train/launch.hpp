@@ -19,9 +19,12 @@ struct LaunchOptions {
   std::string executable = "/proc/self/exe";
 };
 
+/// Exit status of a rank, and of a run, that a signal stopped at a step boundary.
+inline constexpr int kStoppedStatus = 75;
+
 /// How the ranks ended.
 struct LaunchResult {
-  int status = 0;  ///< 0 done, 1 failed, 75 stopped by a signal, else what all ranks ended with
+  int status = 0;       ///< 0 done, 1 failed, kStoppedStatus, else what all ranks ended with
   std::string message;  ///< of a failure: one sentence with the rank
 };
 

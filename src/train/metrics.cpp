@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/json.hpp"
 
 namespace sw {
@@ -28,7 +29,7 @@ std::string duration(double seconds) {
 
 /// The lines of steps up to `keep_until`, as they are.
 std::string kept_lines(const std::filesystem::path& path, std::int64_t keep_until) {
-  if (keep_until == 0 || !std::filesystem::exists(path)) {
+  if (keep_until == 0 || !is_there(path)) {
     return {};
   }
   constexpr std::int64_t kLimit = std::int64_t{1} << 32;

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/json.hpp"
 #include "base/random.hpp"
 #include "checkpoint/model_weights.hpp"
@@ -52,15 +53,14 @@ void note_frozen(const Compilation& compilation) {
 }
 
 bool holds_a_run(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "run.toml") ||
-         std::filesystem::exists(folder / "metrics.jsonl") ||
-         std::filesystem::exists(folder / "checkpoints");
+  return is_there(folder / "run.toml") || is_there(folder / "metrics.jsonl") ||
+         is_there(folder / "checkpoints");
 }
 
 /// The run that a folder holds, when its plan.json says: only its checkpoints are gone on from.
 std::optional<std::string> run_of(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "plan.json";
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     return std::nullopt;
   }
   constexpr std::int64_t kLimit = std::int64_t{1} << 32;

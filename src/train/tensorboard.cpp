@@ -61,7 +61,7 @@ std::string event_head(double wall_time) {
   return key(1, kFixed64) + little_endian(std::bit_cast<std::uint64_t>(wall_time));
 }
 
-double now() {
+double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -98,11 +98,11 @@ std::string scalar_event(double wall_time, std::int64_t step,
 }
 
 EventsFile::EventsFile(Files& files, const std::filesystem::path& run_folder) {
-  const auto microseconds = static_cast<std::int64_t>(now() * 1e6);
+  const auto microseconds = static_cast<std::int64_t>(unix_seconds() * 1e6);
   // TensorBoard reads the files of a folder in the order of their names.
   file_ = files.create(run_folder / fmt::format("events.out.tfevents.{:016}.shardwright.{}",
                                                 microseconds, ::getpid()));
-  write_record(*file_, event_head(now()) + bytes_field(3, "brain.Event:2"));
+  write_record(*file_, event_head(unix_seconds()) + bytes_field(3, "brain.Event:2"));
 }
 
 void EventsFile::add(const StepMetrics& metrics) {
@@ -127,7 +127,7 @@ void EventsFile::add(const StepMetrics& metrics) {
       scalars.emplace_back(tag, *value);
     }
   }
-  write_record(*file_, scalar_event(now(), metrics.step, scalars));
+  write_record(*file_, scalar_event(unix_seconds(), metrics.step, scalars));
 }
 
 }  // namespace sw

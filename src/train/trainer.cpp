@@ -20,8 +20,6 @@
 namespace sw {
 namespace {
 
-constexpr int kStopped = 75;
-
 constexpr const char* kDroppedSamplesKey = "dropped_samples";
 
 /// What the ranks tell each other after a step.
@@ -162,7 +160,7 @@ class RankTrainer {
     }
     write_rank_account(RunFolder{plan_.run_folder}.account_of(world_.rank()), session_,
                        state_.step - plan_.first_step);
-    return stopped ? kStopped : 0;
+    return stopped ? kStoppedStatus : 0;
   }
 
  private:

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 class SafetensorsTest : public sw::testing::ScratchTest {};
 
-std::string text_of(std::span<const std::byte> bytes) {
+std::string characters_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -101,7 +101,7 @@ TEST_F(SafetensorsTest, ViewsPointIntoTheFileAndSurviveAMove) {
   const std::byte* address = first.tensors().at("x").bytes.data();
   const SafetensorsReader second = std::move(first);
   EXPECT_EQ(second.tensors().at("x").bytes.data(), address);
-  EXPECT_EQ(text_of(second.tensors().at("x").bytes), "hello");
+  EXPECT_EQ(characters_of(second.tensors().at("x").bytes), "hello");
 }
 
 TEST_F(SafetensorsTest, AFileWithoutTensorsIsAFile) {

@@ -13,8 +13,8 @@
 namespace sw {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 LaunchResult launch(const std::string& role, const std::string& payload = "") {
   LaunchOptions options;

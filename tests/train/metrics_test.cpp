@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Metrics : public testing::Test {
+class Metrics : public ::testing::Test {
  protected:
   void TearDown() override { fs::remove(path_); }
 
@@ -35,7 +35,7 @@ class Metrics : public testing::Test {
     return found;
   }
 
-  fs::path path_ = fs::path(testing::TempDir()) / fmt::format("metrics-{}.jsonl", ::getpid());
+  fs::path path_ = fs::path(::testing::TempDir()) / fmt::format("metrics-{}.jsonl", ::getpid());
 };
 
 TEST_F(Metrics, ResumingDropsTheLinesAfterTheCheckpoint) {

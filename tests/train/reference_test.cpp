@@ -16,7 +16,7 @@ namespace {
 const std::filesystem::path kFixtures =
     std::filesystem::path(SW_SOURCE_DIR) / "tests/fixtures/model";
 
-class LogitsOfTheTransformersLibrary : public testing::TestWithParam<const char*> {};
+class LogitsOfTheTransformersLibrary : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LogitsOfTheTransformersLibrary, AreReproducedInFloat32) {
   const std::filesystem::path folder = kFixtures / GetParam();
@@ -52,8 +52,8 @@ TEST_P(LogitsOfTheTransformersLibrary, AreReproducedInFloat32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, LogitsOfTheTransformersLibrary,
-                         testing::Values("llama-grouped", "llama-head-dim", "llama-rope-llama3",
-                                         "llama-rope-linear", "gpt2", "qwen2", "mistral-window"),
+                         ::testing::Values("llama-grouped", "llama-head-dim", "llama-rope-llama3",
+                                           "llama-rope-linear", "gpt2", "qwen2", "mistral-window"),
                          [](const auto& folder) {
                            std::string name = folder.param;
                            std::erase(name, '-');
