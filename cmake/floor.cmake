@@ -33,7 +33,7 @@ if(SW_PRECOMPILE)
   endif()
 endif()
 
-# sw_join(TARGET ALONE): compiles the sources of TARGET together, those in the list ALONE not.
+# sw_join(TARGET ALONE): compiles the sources of TARGET together, all but those in the list ALONE.
 function(sw_join target alone)
   if(SW_JOIN)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SW_JOIN})
@@ -67,7 +67,8 @@ function(sw_floor name)
   set_target_properties(sw_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# sw_test(NAME SOURCES a_test.cpp ... [ALONE b_test.cpp ...] FLOORS comm ... LIBRARIES ... [TIMEOUT seconds] [WHOLE])
+# sw_test(NAME SOURCES a_test.cpp ... [ALONE b_test.cpp ...] FLOORS comm ... LIBRARIES ...
+#         [TIMEOUT seconds] [WHOLE])
 # One GoogleTest program per floor, <NAME>_test; every test has a deadline (60 s unless said).
 # WHOLE: the program is one test of ctest, where starting it costs more than its tests do.
 function(sw_test name)
