@@ -39,8 +39,6 @@ const Missing kMissing[] = {
      }},
     {"train.precision", "float16",
      [](const RunOptions& o) { return o.train.precision == DType::Float16; }},
-    {"train.gradient_precision", "accumulating and sending gradients in another type than float32",
-     [](const RunOptions& o) { return o.train.gradient_precision != DType::Float32; }},
 };
 
 }  // namespace

@@ -170,9 +170,22 @@ void run_reference(const KernelCall& call);
 // --- What the optimizer and the window's end need, on flat memory. All run on a team and cut work
 // into fixed blocks. ---
 
+/// Gradients as they lie in a flat unit: float32 or bfloat16. Both are computed with in float32.
+struct Gradients {
+  const std::byte* data = nullptr;
+  DType dtype = DType::Float32;
+
+  Gradients() = default;
+  Gradients(const std::byte* begin, DType type) : data(begin), dtype(type) {}
+  Gradients(const float* begin)
+      : Gradients(reinterpret_cast<const std::byte*>(begin), DType::Float32) {}
+  Gradients(const BFloat16* begin)
+      : Gradients(reinterpret_cast<const std::byte*>(begin), DType::BFloat16) {}
+};
+
 struct AdamwStep {
   std::int64_t count = 0;  ///< elements
-  const float* gradient = nullptr;
+  Gradients gradient;
   float* master = nullptr;  ///< float32 weights, updated
   float* momentum = nullptr;
   float* variance = nullptr;
@@ -193,7 +206,7 @@ void adamw(Team& team, const AdamwStep& step, const AdamwScalars& scalars);
 
 struct SgdStep {
   std::int64_t count = 0;
-  const float* gradient = nullptr;
+  Gradients gradient;
   float* master = nullptr;
   float* momentum = nullptr;  ///< null without momentum
   BFloat16* rounded = nullptr;
@@ -216,8 +229,8 @@ struct ExactSum {
   /// The sum rounded to double; NaN if any value was not finite.
   [[nodiscard]] double value() const;
 };
-/// Adds, for each fixed block of 1024 elements from `data` on (the last may be shorter), its
+/// Adds, for each fixed block of 1024 elements from the first on (the last may be shorter), its
 /// float64 sum of squares.
-void add_squares(Team& team, const float* data, std::int64_t count, ExactSum& sum);
+void add_squares(Team& team, const Gradients& gradients, std::int64_t count, ExactSum& sum);
 
 }  // namespace sw::kernels

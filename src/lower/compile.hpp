@@ -18,6 +18,7 @@ struct CompileOptions {
   ParallelOptions parallel;
   OptimizerOptions optimizer;
   DType precision = DType::Float32;
+  DType gradient_precision = DType::Float32;
   std::int64_t micro_batch = 1;   ///< sequences per micro-batch and data-parallel rank
   std::int64_t accumulation = 1;  ///< micro-batches per window
   std::int64_t sequence = 0;

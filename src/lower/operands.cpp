@@ -133,7 +133,9 @@ Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::
     const auto [unit, member] =
         member_of_.at(sharded_.gradients[static_cast<std::size_t>(gradient)].parameter);
     const Unit& in = state_.units[unit];
-    return {in.gradients, in.members[member].offset * 4, DType::Float32, shape};
+    // As if the whole unit were there: raw_gradients makes it so.
+    const DType accumulator = state_.options.gradient_precision;
+    return {in.gradients, in.members[member].offset * size_of(accumulator), accumulator, shape};
   }
   if (copy(id).value == model_.loss) {
     return program_.host.loss;

@@ -61,8 +61,8 @@ Lowering::RawGradients Lowering::raw_gradients(int round) {
           raw.first[u] = i;
           raw.buffer[u] = in_place ? unit.gradients
                                    : transient(fmt::format("{}.gradients raw {}", unit.name, round),
-                                               DType::Float32, {unit.elements}, Lane::Window,
-                                               Category::Communication)
+                                               state_.options.gradient_precision, {unit.elements},
+                                               Lane::Window, Category::Communication)
                                          .buffer;
         }
         raw.last[u] = i;
@@ -98,7 +98,8 @@ std::vector<std::vector<std::size_t>> Lowering::buckets(
       bytes = 0;
     }
     result.back().push_back(unit);
-    bytes += static_cast<double>(state_.units[unit].elements) * 4;
+    bytes += static_cast<double>(state_.units[unit].elements *
+                                 size_of(state_.options.gradient_precision));
   }
   return result;
 }
@@ -112,6 +113,7 @@ void Lowering::prepare_raw(std::size_t u, const RawGradients& raw,
   if (raw.buffer[u] == unit.gradients) {
     return;
   }
+  const DType dtype = state_.options.gradient_precision;
   std::vector<Insertions::Place> first{static_cast<Insertions::Place>(raw.first[u])};
   std::int64_t covered = 0;
   const auto zero = [&](std::int64_t end) {
@@ -122,7 +124,7 @@ void Lowering::prepare_raw(std::size_t u, const RawGradients& raw,
     clear.name = "padding of " + unit.name;
     clear.phase = Phase::Backward;
     clear.work = ZeroWork{};
-    clear.outputs = {{raw.buffer[u], covered * 4, DType::Float32, {end - covered}}};
+    clear.outputs = {unit_range(raw.buffer[u], covered, end - covered, dtype)};
     first.push_back(insertions.insert_before(raw.first[u], std::move(clear)));
   };
   for (const UnitMember& member : unit.members) {
@@ -210,6 +212,7 @@ Instruction Lowering::replica_sum(const std::vector<std::size_t>& bucket) {
 std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size_t>& bucket,
                                                      const RawGradients& raw, int round) {
   std::vector<Instruction> result;
+  const DType dtype = state_.options.gradient_precision;
   const int micro_batch = reduces_every_micro_batch() ? round : -1;
   Instruction over_tp;
   over_tp.name = "gradients of weights whole on tp";
@@ -219,8 +222,7 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   for (const std::size_t u : bucket) {
     for (const UnitMember& member : state_.units[u].members) {
       if (member.sum_over_tp) {
-        over_tp.inputs.push_back(
-            unit_range(raw.buffer[u], member.offset, member.elements, DType::Float32));
+        over_tp.inputs.push_back(unit_range(raw.buffer[u], member.offset, member.elements, dtype));
         sum.dims.push_back(-1);
       }
     }
@@ -254,12 +256,12 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
     const Range mine = state_.optimizer_range(unit);
     const Operand kept = state_.gradients(unit, mine);
     const Operand reduced =
-        round == 0 ? kept : unit_range(raw.buffer[u], mine.begin, mine.size(), DType::Float32);
-    reduce.inputs.push_back(unit_range(raw.buffer[u], 0, unit.elements, DType::Float32));
+        round == 0 ? kept : unit_range(raw.buffer[u], mine.begin, mine.size(), dtype);
+    reduce.inputs.push_back(unit_range(raw.buffer[u], 0, unit.elements, dtype));
     reduce.outputs.push_back(reduced);
     work.dims.push_back(scatter ? 0 : -1);
     if (round > 0) {
-      const kernels::View view{nullptr, DType::Float32, kept.shape};
+      const kernels::View view{nullptr, dtype, kept.shape};
       const kernels::KernelCall add{"add", {}, {view, view}, {view}, {false}};
       Instruction addition = kernel_instruction("add gradients " + unit.name, add, {kept, reduced},
                                                 {kept}, static_cast<double>(mine.size()));

@@ -163,7 +163,7 @@ class Planner {
       return;
     }
     unit.gradients = add(unit.name + ".gradients", Category::Gradients, lane_,
-                         plan_.gradient_range(unit).size() * 4);
+                         plan_.gradient_range(unit).size() * size_of(options.gradient_precision));
     const std::int64_t state = plan_.optimizer_range(unit).size() * 4;
     if (options.precision != DType::Float32) {
       unit.master = add(unit.name + ".master", Category::Optimizer, Lane::Private, state);
@@ -201,10 +201,10 @@ Operand StatePlan::weights(const Unit& unit, const Range& elements) const {
 }
 
 Operand StatePlan::gradients(const Unit& unit, const Range& elements) const {
-  constexpr DType kType = DType::Float32;
+  const DType dtype = options.gradient_precision;
   return {unit.gradients,
-          (elements.begin - gradient_range(unit).begin) * size_of(kType),
-          kType,
+          (elements.begin - gradient_range(unit).begin) * size_of(dtype),
+          dtype,
           {elements.size()}};
 }
 

@@ -43,10 +43,11 @@ struct Unit {
 
 struct StateOptions {
   int zero = 0;
-  int zero_group = 0;  ///< ranks that a level shares out over; 0 = the data group
-  DType precision = DType::Float32;
-  int moments = 2;    ///< optimizer state tensors per parameter
-  bool train = true;  ///< false: weights only (a program that generates)
+  int zero_group = 0;                ///< ranks that a level shares out over; 0 = the data group
+  DType precision = DType::Float32;  ///< of weights in use
+  DType gradient_precision = DType::Float32;  ///< of accumulators and of what is reduced
+  int moments = 2;                            ///< optimizer state tensors per parameter
+  bool train = true;                          ///< false: weights only (a program that generates)
   /// Per parameter of the graph: the pipeline stages that use it, ascending. A tied weight has two
   /// homes; the first owns it.
   std::vector<std::vector<int>> homes;

@@ -60,7 +60,7 @@ class WorkRules {
         return;
       case WindowKind::Squares:
         counts("squares", inputs(), 1);
-        for (const Operand& range : instruction_.inputs) is_flat(range, DType::Float32);
+        for (const Operand& range : instruction_.inputs) is_gradient(range);
         is(instruction_.outputs[0], DType::UInt64, {kernels::ExactSum::kWords});
         return;
       case WindowKind::FinishNorm:
@@ -88,7 +88,7 @@ class WorkRules {
     is(instruction_.inputs[1], DType::Float64, {kVerdict});
     for (int range = 0; range < ranges; ++range) {
       const Operand& gradient = instruction_.inputs[static_cast<std::size_t>(range + 2)];
-      is_flat(gradient, DType::Float32);
+      is_gradient(gradient);
       for (int i = 0; i < per_range; ++i) {
         const bool rounded = work.rounded && i == per_range - 1;
         is(instruction_.outputs[static_cast<std::size_t>(range * per_range + i)],
@@ -116,10 +116,11 @@ class WorkRules {
            "an operand must be {} {} and is {} {}", to_text(dtype), to_text(shape),
            to_text(operand.dtype), to_text(operand.shape));
   }
-  void is_flat(const Operand& operand, DType dtype) const {
-    check_(operand.buffer >= 0 && operand.dtype == dtype && operand.shape.size() == 1,
-           "a range must be flat {} and is {} {}", to_text(dtype), to_text(operand.dtype),
-           to_text(operand.shape));
+  void is_gradient(const Operand& operand) const {
+    const bool number = operand.dtype == DType::Float32 || operand.dtype == DType::BFloat16;
+    check_(operand.buffer >= 0 && number && operand.shape.size() == 1,
+           "a range of gradients must be flat float32 or bfloat16 and is {} {}",
+           to_text(operand.dtype), to_text(operand.shape));
   }
   void check_outputs_exist() const {
     for (const Operand& output : instruction_.outputs) {

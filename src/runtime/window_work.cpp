@@ -15,19 +15,26 @@ T* pointer(const Program& program, const RankMemory& memory, const Operand& oper
   return reinterpret_cast<T*>(memory.address(program, operand));
 }
 
-struct FlatRange {
-  const float* data = nullptr;
+struct GradientRange {
+  kernels::Gradients gradients;
   std::int64_t count = 0;
 };
+
+kernels::Gradients gradients(const Program& program, const RankMemory& memory,
+                             const Operand& operand) {
+  return {memory.address(program, operand), operand.dtype};
+}
 
 Run finish_count(const std::int64_t* valid, float* count) {
   return [=](Team&) { *count = *valid > 0 ? static_cast<float>(*valid) : 1.0F; };
 }
 
-Run squares(std::vector<FlatRange> ranges, std::uint64_t* words) {
+Run squares(std::vector<GradientRange> ranges, std::uint64_t* words) {
   return [=, ranges = std::move(ranges)](Team& team) {
     kernels::ExactSum sum;
-    for (const FlatRange& range : ranges) kernels::add_squares(team, range.data, range.count, sum);
+    for (const GradientRange& range : ranges) {
+      kernels::add_squares(team, range.gradients, range.count, sum);
+    }
     std::memcpy(words, sum.words, sizeof sum.words);
   };
 }
@@ -47,7 +54,7 @@ Run finish_norm(const std::uint64_t* words, const double* settings, const float*
 
 struct OptimizerRange {
   std::int64_t count = 0;
-  const float* gradient = nullptr;
+  kernels::Gradients gradient;
   float* master = nullptr;
   float* states[2] = {};
   BFloat16* rounded = nullptr;
@@ -63,7 +70,7 @@ std::vector<OptimizerRange> optimizer_ranges(const Program& program, const Instr
     const Operand& gradient = instruction.inputs[i + 2];
     OptimizerRange range;
     range.count = gradient.shape[0];
-    range.gradient = pointer<const float>(program, memory, gradient);
+    range.gradient = gradients(program, memory, gradient);
     range.master = pointer<float>(program, memory, instruction.outputs[output++]);
     for (int s = 0; s < work.states; ++s) {
       range.states[s] = pointer<float>(program, memory, instruction.outputs[output++]);
@@ -127,9 +134,9 @@ Run prepare_window_work(const Program& program, const Instruction& instruction,
       return finish_count(pointer<const std::int64_t>(program, memory, inputs[0]),
                           pointer<float>(program, memory, output));
     case WindowKind::Squares: {
-      std::vector<FlatRange> ranges;
+      std::vector<GradientRange> ranges;
       for (const Operand& range : inputs) {
-        ranges.push_back({pointer<const float>(program, memory, range), range.shape[0]});
+        ranges.push_back({gradients(program, memory, range), range.shape[0]});
       }
       return squares(std::move(ranges), pointer<std::uint64_t>(program, memory, output));
     }

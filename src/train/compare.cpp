@@ -267,7 +267,11 @@ Comparison compare(const SideRecord& a, const SideRecord& b, const OptimizerOpti
   return result;
 }
 
-double verify_bound(DType precision) { return precision == DType::Float32 ? 1e-5 : 3e-2; }
+double verify_bound(const CompileOptions& options) {
+  const bool exact =
+      options.precision == DType::Float32 && options.gradient_precision == DType::Float32;
+  return exact ? 1e-5 : 3e-2;
+}
 
 CompileOptions one_rank(CompileOptions options) {
   options.micro_batch *= options.parallel.layout.dp;

@@ -65,8 +65,9 @@ struct Comparison {
 
 /// What two layouts may differ by: 1e-5 in float32. bfloat16 keeps 8 bits, so one rounding is 2^-9;
 /// activations round differently where sums were cut, and a gradient sees some tens of such
-/// roundings in a row: 3e-2.
-[[nodiscard]] double verify_bound(DType precision);
+/// roundings in a row: 3e-2. The same where only gradients are bfloat16: each micro-batch and each
+/// reduction rounds once more.
+[[nodiscard]] double verify_bound(const CompileOptions& options);
 
 /// The reference of a layout: one rank, the same global batch and the same number of micro-batches
 /// (what is defined per micro-batch means the same).

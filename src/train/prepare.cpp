@@ -129,6 +129,7 @@ CompileOptions compile_options(const RunOptions& options) {
   compile.parallel = options.parallel;
   compile.optimizer = options.optimizer;
   compile.precision = options.train.precision;
+  compile.gradient_precision = options.train.gradient_precision;
   compile.micro_batch = options.train.micro_batch;
   compile.accumulation = options.train.accumulation;
   compile.sequence = options.data.sequence_length;

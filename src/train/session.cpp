@@ -121,27 +121,21 @@ std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) {
   return result;
 }
 
-/// Sets the weights of one member from what this rank keeps of it: the copy that is multiplied, and
-/// the master.
-void Session::set_weights(const Unit& unit, const UnitMember& member,
-                          std::span<const float> values) {
-  const Range kept = part_in(member, state_.weight_range(unit));
-  SW_CHECK(kept.size() == static_cast<std::int64_t>(values.size()), "{} values for {} weights",
-           values.size(), kept.size());
-  if (values.empty()) {
-    return;
-  }
-  std::byte* weights = address(state_.weights(unit, kept));
+/// Sets weights from element `begin` of the unit on, all of which this rank keeps: the copy that is
+/// multiplied, and the master.
+void Session::set_weights(const Unit& unit, std::int64_t begin, std::span<const float> values) {
+  const Range range{begin, begin + static_cast<std::int64_t>(values.size())};
+  std::byte* weights = address(state_.weights(unit, range));
   if (state_.options.precision == DType::Float32) {
     std::copy(values.begin(), values.end(), reinterpret_cast<float*>(weights));
     return;
   }
   std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(weights), to_bfloat16);
-  const Range mine = part_in(member, state_.optimizer_range(unit));
+  const Range kept = state_.optimizer_range(unit);
+  const Range mine{std::max(range.begin, kept.begin), std::min(range.end, kept.end)};
   if (unit.master >= 0 && mine.size() > 0) {
-    const auto first = values.begin() + (mine.begin - kept.begin);
-    std::copy(first, first + mine.size(),
-              floats(unit.master, mine.begin - state_.optimizer_range(unit).begin));
+    const auto first = values.begin() + (mine.begin - begin);
+    std::copy(first, first + mine.size(), floats(unit.master, mine.begin - kept.begin));
   }
 }
 
@@ -171,8 +165,8 @@ std::vector<Piece> Session::owned_gradients() const {
   std::vector<Piece> pieces;
   for (const OwnedPiece& owned : owned_pieces(state_)) {
     if (owned.unit->gradients >= 0) {
-      pieces.push_back(make_piece(parameter(*owned.member), "gradient", DType::Float32,
-                                  *owned.member, owned.elements,
+      pieces.push_back(make_piece(parameter(*owned.member), "gradient",
+                                  state_.options.gradient_precision, *owned.member, owned.elements,
                                   address(state_.gradients(*owned.unit, owned.place()))));
     }
   }
@@ -181,14 +175,19 @@ std::vector<Piece> Session::owned_gradients() const {
 
 int Session::first_non_finite() const {
   int first = -1;
+  const auto finite_number = [](float value) { return std::isfinite(value); };
+  const auto finite_half = [](BFloat16 value) { return std::isfinite(to_float(value)); };
   for (const OwnedPiece& owned : owned_pieces(state_)) {
     if (owned.unit->gradients < 0) {
       continue;
     }
-    const auto* values =
-        reinterpret_cast<const float*>(address(state_.gradients(*owned.unit, owned.place())));
-    const bool finite = std::all_of(values, values + owned.elements.size(),
-                                    [](float value) { return std::isfinite(value); });
+    const std::byte* data = address(state_.gradients(*owned.unit, owned.place()));
+    const std::int64_t count = owned.elements.size();
+    const auto* halves = reinterpret_cast<const BFloat16*>(data);
+    const auto* numbers = reinterpret_cast<const float*>(data);
+    const bool finite = state_.options.gradient_precision == DType::BFloat16
+                            ? std::all_of(halves, halves + count, finite_half)
+                            : std::all_of(numbers, numbers + count, finite_number);
     const auto place = static_cast<int>(owned.member->order);
     if (!finite && (first < 0 || place < first)) {
       first = place;

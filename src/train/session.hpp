@@ -95,7 +95,9 @@ class Session {
     return memory_->address(training_, operand);
   }
   [[nodiscard]] float* floats(BufferId buffer, std::int64_t element) const;
-  void set_weights(const Unit& unit, const UnitMember& member, std::span<const float> values);
+  void set_weights(const Unit& unit, std::int64_t begin, std::span<const float> values);
+  void read_weights(const Unit& unit, const UnitMember& member,
+                    const std::function<void(const Range&, std::span<float>)>& read);
   [[nodiscard]] Range kept_of(const Unit& unit, const UnitMember& member) const;
   void for_each_member(const std::function<void(const Unit&, const UnitMember&)>& visit) const;
   [[nodiscard]] const Value& parameter(const UnitMember& member) const;

@@ -17,6 +17,21 @@ DType weight_dtype(const StateOptions& options, bool frozen) {
 
 }  // namespace
 
+/// Sets what this rank keeps of a member's weights from `read`, which is given elements of the
+/// member's shard: part by part, so that reading needs little memory beyond the State.
+void Session::read_weights(const Unit& unit, const UnitMember& member,
+                           const std::function<void(const Range&, std::span<float>)>& read) {
+  constexpr std::int64_t kAtOnce = 1 << 18;
+  const Range kept = kept_of(unit, member);
+  std::vector<float> values(static_cast<std::size_t>(std::min(kept.size(), kAtOnce)));
+  for (std::int64_t begin = kept.begin; begin < kept.end; begin += kAtOnce) {
+    const Range part{begin, std::min(kept.end, begin + kAtOnce)};
+    const auto room = std::span(values).first(static_cast<std::size_t>(part.size()));
+    read(part, room);
+    set_weights(unit, member.offset + begin, room);
+  }
+}
+
 /// What this rank keeps of a member's weights, as elements of the member's shard.
 Range Session::kept_of(const Unit& unit, const UnitMember& member) const {
   const Range kept = part_in(member, state_.weight_range(unit));
@@ -32,7 +47,7 @@ void Session::initialize(std::uint64_t seed) {
     std::vector<float> values(static_cast<std::size_t>(member.elements));
     sw::initialize(specs.at(parameter(member).name), seed, member.box, values);
     const Range kept = kept_of(unit, member);
-    set_weights(unit, member,
+    set_weights(unit, member.offset + kept.begin,
                 std::span(values).subspan(static_cast<std::size_t>(kept.begin),
                                           static_cast<std::size_t>(kept.size())));
   });
@@ -46,10 +61,9 @@ void Session::load_model_folder(const std::filesystem::path& path) {
   };
   const ModelWeights weights(compilation_.options().model, path, note);
   for_each_member([&](const Unit& unit, const UnitMember& member) {
-    const Range kept = kept_of(unit, member);
-    std::vector<float> values(static_cast<std::size_t>(kept.size()));
-    weights.read(parameter(member).name, {member.box, kept}, values);
-    set_weights(unit, member, values);
+    read_weights(unit, member, [&](const Range& elements, std::span<float> values) {
+      weights.read(parameter(member).name, {member.box, elements}, values);
+    });
   });
 }
 
@@ -95,9 +109,9 @@ void Session::load_checkpoint(const CheckpointReader& reader) {
            address(state_.weights(unit, part_in(member, state_.weight_range(unit)))));
       return;
     }
-    std::vector<float> values(static_cast<std::size_t>(kept.size()));
-    read("weight", kept, DType::Float32, reinterpret_cast<std::byte*>(values.data()));
-    set_weights(unit, member, values);
+    read_weights(unit, member, [&](const Range& elements, std::span<float> values) {
+      read("weight", elements, DType::Float32, reinterpret_cast<std::byte*>(values.data()));
+    });
     const Range mine = part_in(member, state_.optimizer_range(unit));
     if (mine.size() == 0) {
       return;

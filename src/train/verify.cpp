@@ -137,8 +137,7 @@ Comparison verify_layout(const VerifyRequest& request) {
     dump(request.dump, "layout", layout, a);
     dump(request.dump, "reference", reference, b);
   }
-  return compare(a, b, request.layout.optimizer, settings,
-                 verify_bound(request.layout.train.precision));
+  return compare(a, b, request.layout.optimizer, settings, verify_bound(layout.options()));
 }
 
 Comparison verify_resume(const VerifyRequest& request) {
@@ -181,7 +180,7 @@ Comparison verify_resume(const VerifyRequest& request) {
     dump(request.dump, "reference", layout, last);
   }
   Comparison result = compare(resumed, last, request.layout.optimizer, last_settings,
-                              verify_bound(request.layout.train.precision));
+                              verify_bound(layout.options()));
   result.equal = result.equal && result.bit_identical;
   return result;
 }

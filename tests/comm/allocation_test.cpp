@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "comm/communicator.hpp"
+#include "tests/allocations.hpp"
 #include "tests/comm/ranks.hpp"
-#include "tests/runtime/allocations.hpp"
 
 namespace sw {
 namespace {

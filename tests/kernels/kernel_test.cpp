@@ -76,7 +76,8 @@ TEST_P(Kernel, AgreesWithItsReferenceInEveryType) {
   const struct {
     DType input;
     DType output;
-  } types[] = {{kFloat32, kFloat32}, {kBFloat16, kBFloat16}, {kBFloat16, kFloat32}};
+  } types[] = {
+      {kFloat32, kFloat32}, {kBFloat16, kBFloat16}, {kBFloat16, kFloat32}, {kFloat32, kBFloat16}};
   for (const Case& c : cases_of(GetParam())) {
     for (const auto& [input, output] : types) {
       OwnedCall call(c.op, c.parameters, c.inputs, c.outputs, input, output);
@@ -91,10 +92,12 @@ TEST_P(AccumulatingKernel, AddsToWhatIsThere) {
     std::vector<bool> accumulate(c.outputs.size(), false);
     for (const std::size_t output : c.accumulating) accumulate[output] = true;
     for (const DType type : {kFloat32, kBFloat16}) {
-      OwnedCall call(c.op, c.parameters, c.inputs, c.outputs, type, type);
-      call.call.accumulate = accumulate;
-      call.run_cpu(2);
-      expect_close(c, call, expected(c, type, accumulate));
+      for (const DType sums : {kFloat32, kBFloat16}) {
+        OwnedCall call(c.op, c.parameters, c.inputs, c.outputs, type, sums);
+        call.call.accumulate = accumulate;
+        call.run_cpu(2);
+        expect_close(c, call, expected(c, type, accumulate));
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -17,6 +18,19 @@ std::vector<float> random_numbers(std::int64_t count, unsigned seed, float scale
   return values;
 }
 
+std::vector<BFloat16> rounded(const std::vector<float>& values) {
+  std::vector<BFloat16> result(values.size());
+  std::transform(values.begin(), values.end(), result.begin(), to_bfloat16);
+  return result;
+}
+
+std::vector<float> widened(const std::vector<BFloat16>& values) {
+  std::vector<float> result(values.size());
+  std::transform(values.begin(), values.end(), result.begin(),
+                 [](BFloat16 value) { return to_float(value); });
+  return result;
+}
+
 /// Weights and moments of one optimizer.
 struct Weights {
   std::vector<float> master;
@@ -30,7 +44,8 @@ struct Weights {
         variance(master.size(), 0.0F),
         rounded(master.size()) {}
 
-  void step_adamw(Team& team, const std::vector<float>& gradient, const AdamwScalars& scalars,
+  template <typename T>
+  void step_adamw(Team& team, const std::vector<T>& gradient, const AdamwScalars& scalars,
                   std::int64_t begin, std::int64_t end) {
     adamw(team,
           {.count = end - begin,
@@ -110,6 +125,40 @@ TEST(Adamw, GivesTheSameBitsForEverySliceAndAnyThreads) {
   EXPECT_EQ(whole.momentum, sliced.momentum);
   EXPECT_EQ(whole.variance, sliced.variance);
   EXPECT_EQ(whole.rounded, sliced.rounded);
+}
+
+// Widening is exact, so nothing else may differ; the size has whole tiles, parts and a rest.
+TEST(Optimizers, TakeBfloat16GradientsAsTheirFloat32Values) {
+  constexpr std::int64_t kCount = 2 * 16384 + 3 * 1024 + 5;
+  Team team(2);
+  Weights numbers(kCount);
+  Weights halves(kCount);
+  for (std::int64_t update = 1; update <= 2; ++update) {
+    const auto gradient = rounded(random_numbers(kCount, static_cast<unsigned>(update), 0.1F));
+    numbers.step_adamw(team, widened(gradient), scalars_of(update), 3, kCount);
+    halves.step_adamw(team, gradient, scalars_of(update), 3, kCount);
+  }
+  const auto gradient = rounded(random_numbers(kCount, 7, 0.1F));
+  const auto values = widened(gradient);
+  const auto step_sgd = [&team](Weights& weights, const Gradients& gradients) {
+    sgd(team,
+        {.count = kCount,
+         .gradient = gradients,
+         .master = weights.master.data(),
+         .momentum = weights.momentum.data()},
+        0.05F, 0.9F, 1, 2);
+  };
+  step_sgd(numbers, values.data());
+  step_sgd(halves, gradient.data());
+  EXPECT_EQ(numbers.master, halves.master);
+  EXPECT_EQ(numbers.momentum, halves.momentum);
+  EXPECT_EQ(numbers.variance, halves.variance);
+  ExactSum of_numbers;
+  ExactSum of_halves;
+  add_squares(team, values.data(), kCount, of_numbers);
+  add_squares(team, gradient.data(), kCount, of_halves);
+  EXPECT_EQ(of_numbers.value(), of_halves.value());
+  EXPECT_GT(of_halves.value(), 0);
 }
 
 TEST(Sgd, AgreesWithAScalarReferenceInDouble) {

@@ -144,6 +144,56 @@ TEST(State, HasTheBytesPerParameterOfItsPrecisionAndLevel) {
   }
 }
 
+/// The worked example of 2 + 2 + 12 GB on four ranks: a billion weights in bfloat16, gradients
+/// too. The plan counts padding as well, up to 2 blocks a tensor and 16 bytes an element.
+TEST(State, OfABillionWeightsTakes16And7And5AndAHalfAnd4Gigabytes) {
+  CompileOptions options = options_of(4, 1, 0);
+  options.precision = options.gradient_precision = DType::BFloat16;
+  options.model.hidden = 1000;
+  options.model.layers = 25;
+  options.model.heads = options.model.kv_heads = 8;
+  options.model.head_dim = 125;
+  options.model.feed_forward = 2731;
+  options.model.vocabulary = 347562;
+  ASSERT_EQ(parameter_count(options.model), 1'000'000'000);
+  constexpr double kPadding = (25 * 9 + 3) * 2.0 * kUnitBlock * 16 / 1e9;
+  const double expected[] = {16, 7, 5.5, 4};
+  for (const int zero : {0, 1, 2, 3}) {
+    options.parallel.zero = zero;
+    const MemoryAccount memory = memory_account(Compilation(options).training(1));
+    const auto bytes = static_cast<double>(memory.parameters + memory.gradients + memory.optimizer);
+    EXPECT_GE(bytes / 1e9, expected[zero]);
+    EXPECT_LE(bytes / 1e9, expected[zero] + kPadding);
+  }
+}
+
+/// Half of what float32 gradients send; weights travel as they are.
+TEST(GradientPrecision, IsThatOfAccumulatorsAndOfTheWire) {
+  for (const int zero : {0, 1, 2, 3}) {
+    CompileOptions options = options_of(4, 2, zero);
+    options.parallel.zero_group = zero == 2 ? 2 : 0;
+    options.parallel.reduce_gradients =
+        zero == 3 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
+    const Program numbers = Compilation(options).training(0);
+    options.gradient_precision = DType::BFloat16;
+    const Program halves = Compilation(options).training(0);
+    EXPECT_EQ(2 * unit_bytes(halves, "gradients"), unit_bytes(numbers, "gradients"));
+    EXPECT_EQ(unit_bytes(halves, "weights"), unit_bytes(numbers, "weights"));
+    const auto gradients_sent = [](const Program& program) {
+      std::int64_t bytes = 0;
+      for (const Instruction& instruction : program.instructions) {
+        const auto* work = std::get_if<CollectiveWork>(&instruction.work);
+        if (work != nullptr && instruction.name.starts_with("gradients ")) {
+          bytes += bytes_of(instruction.inputs.front());
+        }
+      }
+      return bytes;
+    };
+    EXPECT_EQ(2 * gradients_sent(halves), gradients_sent(numbers)) << "level " << zero;
+    EXPECT_GT(gradients_sent(halves), 0);
+  }
+}
+
 /// Gathered parameters take the place of an earlier layer's, and so do raw gradients: twice the
 /// layers need not even one layer more.
 TEST(FullyShardedParameters, TakeTheMemoryOfTheUnitsInUse) {

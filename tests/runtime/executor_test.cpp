@@ -7,11 +7,11 @@
 
 #include "base/error.hpp"
 #include "simulate/simulate.hpp"
+#include "tests/allocations.hpp"
 #include "tests/program/any_numbers.hpp"
 #include "tests/program/builder.hpp"
 #include "tests/program/exchange.hpp"
 #include "tests/program/random_program.hpp"
-#include "tests/runtime/allocations.hpp"
 #include "tests/runtime/ranks.hpp"
 
 namespace sw {

@@ -23,7 +23,8 @@ struct Window {
       rounded;
 };
 
-Window make_window(const std::string& rule, double momentum, bool rounded) {
+Window make_window(const std::string& rule, double momentum, bool rounded,
+                   DType gradients = DType::Float32) {
   Builder b;
   Window w;
   const auto state = [&](const char* name, Shape shape, DType dtype) {
@@ -35,7 +36,7 @@ Window make_window(const std::string& rule, double momentum, bool rounded) {
   w.verdict = state("verdict", {kVerdict}, DType::Float64);
   w.words = state("words", {kernels::ExactSum::kWords}, DType::UInt64);
   w.loss = state("loss", {}, DType::Float32);
-  w.gradient = state("gradient", {kCount}, DType::Float32);
+  w.gradient = state("gradient", {kCount}, gradients);
   w.master = state("master", {kCount}, DType::Float32);
   w.momentum = state("momentum", {kCount}, DType::Float32);
   w.variance = state("variance", {kCount}, DType::Float32);
@@ -72,7 +73,9 @@ class WindowRun {
   explicit WindowRun(const Window& window)
       : w(window), worlds_(make_local_worlds(1, {})), run(*worlds_[0], w.program) {
     for (std::int64_t i = 0; i < kCount; ++i) {
-      run.data(w.gradient)[i] = 0.01F * static_cast<float>(i % 7 - 3);
+      if (w.gradient.dtype == DType::Float32) {
+        run.data(w.gradient)[i] = 0.01F * static_cast<float>(i % 7 - 3);
+      }
       run.data(w.master)[i] = 0.5F + 1e-3F * static_cast<float>(i % 11);
       run.data(w.momentum)[i] = 0;
       run.data(w.variance)[i] = 0;
@@ -159,6 +162,25 @@ TEST(WindowWork, SgdDescendsTheClippedGradientWithTheDecayOfEachRange) {
     const double g = run.run.data(window.gradient)[i] * run.verdict(1) + decay * w;
     // A few roundings of numbers below one.
     ASSERT_NEAR(run.run.data(window.master)[i], w - 0.125 * g, 3e-7);
+  }
+}
+
+/// Quarters from -3 to 3 are bfloat16 numbers, so both Programs see the same gradients.
+TEST(WindowWork, GradientsMayBeBfloat16) {
+  const Window numbers = make_window("adamw", 0, true);
+  const Window halves = make_window("adamw", 0, true, DType::BFloat16);
+  WindowRun of_numbers(numbers);
+  WindowRun of_halves(halves);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const float value = 0.25F * static_cast<float>(i % 25 - 12);
+    of_numbers.run.data(numbers.gradient)[i] = value;
+    of_halves.run.data<BFloat16>(halves.gradient)[i] = to_bfloat16(value);
+  }
+  of_numbers.run.executor->run();
+  of_halves.run.executor->run();
+  EXPECT_EQ(of_numbers.verdict(0), of_halves.verdict(0));
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(of_numbers.run.data(numbers.master)[i], of_halves.run.data(halves.master)[i]) << i;
   }
 }
 

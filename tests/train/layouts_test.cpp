@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "checkpoint/reader.hpp"
 #include "checkpoint/writer.hpp"
+#include "tests/allocations.hpp"
 #include "tests/soak.hpp"
 #include "train/compare.hpp"
 #include "train/session.hpp"
@@ -119,8 +121,7 @@ void equals_one_rank(const CompileOptions& options) {
   verify(programs);
   const SideRecord a = run_side(layout, corpus, job.windows, job.settings, start);
   const SideRecord b = run_side(reference, corpus, job.windows, job.settings, start);
-  const Comparison result =
-      compare(a, b, options.optimizer, job.settings, verify_bound(options.precision));
+  const Comparison result = compare(a, b, options.optimizer, job.settings, verify_bound(options));
   EXPECT_TRUE(result.equal) << "gradient " << result.worst_gradient.name << " "
                             << result.worst_gradient.relative_error << ", weight "
                             << result.worst_weight.name << " " << result.worst_weight.relative_error
@@ -209,6 +210,27 @@ TEST(Layouts, InBfloat16EqualOneRankWithinItsBound) {
   equals_one_rank(options);
 }
 
+/// Levels, both ways to reduce, parts of the data group, a tied weight on two stages.
+TEST(Layouts, WithBfloat16GradientsEqualOneRankWithinItsBound) {
+  for (const auto& [pp, dp, tp, zero, group] :
+       {std::array{1, 2, 2, 1, 0}, std::array{1, 4, 1, 3, 2}, std::array{2, 2, 1, 2, 0}}) {
+    for (const DType precision : {DType::Float32, DType::BFloat16}) {
+      CompileOptions options = options_of(tiny_llama(4, 2, pp > 1), dp, tp);
+      options.precision = precision;
+      options.gradient_precision = DType::BFloat16;
+      options.parallel.layout.pp = pp;
+      options.parallel.zero = zero;
+      options.parallel.zero_group = group;
+      options.parallel.reduce_gradients =
+          zero == 1 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
+      options.accumulation = 3;
+      SCOPED_TRACE(
+          fmt::format("pp {} dp {} tp {} zero {} {}", pp, dp, tp, zero, sw::to_text(precision)));
+      equals_one_rank(options);
+    }
+  }
+}
+
 void same_bits(const SideRecord& a, const SideRecord& b) {
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (std::size_t s = 0; s < a.steps.size(); ++s) {
@@ -240,6 +262,7 @@ TEST(Bits, AreTheSameForEveryZeroLevel) {
     for (const auto rounds : {ReduceGradients::Window, ReduceGradients::MicroBatch}) {
       CompileOptions options = options_of(tiny_llama(4, 2, precision == DType::BFloat16), 3, 2);
       options.precision = precision;
+      options.gradient_precision = rounds == ReduceGradients::Window ? precision : DType::BFloat16;
       options.parallel.reduce_gradients = rounds;
       const SideRecord base = run(options, 2);
       for (const int zero : {1, 2, 3}) {
@@ -368,6 +391,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
     parallel.bucket_mib = pick(2) == 0 ? 0.01 : 25;
     parallel.recompute = static_cast<Recompute>(pick(3));
     options.precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
+    options.gradient_precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
     return options;
   }
 }
@@ -431,6 +455,154 @@ TEST(Bits, AreTheSameWithRecomputation) {
       EXPECT_LT(after, before);
       before = after;
     }
+  }
+}
+
+/// Layouts of one model and global batch, from the numbers that draw them.
+std::vector<CompileOptions> drawn_layouts_of_one_model(std::size_t count) {
+  constexpr std::int64_t kRows = 12;
+  std::vector<CompileOptions> layouts;
+  for (std::uint64_t number = 1; layouts.size() < count; ++number) {
+    CompileOptions options = drawn_layout(number);
+    const ParallelOptions& parallel = options.parallel;
+    options.model = tiny_llama(4, 2);
+    options.model.layers = 4;
+    options.precision = options.gradient_precision = DType::Float32;
+    const std::int64_t rows = options.micro_batch * parallel.layout.dp;
+    options.accumulation = kRows / rows;
+    const int chunks =
+        parallel.pipeline == PipelineSchedule::ZeroBubbleV ? 2 : parallel.virtual_stages;
+    const bool fits = kRows % rows == 0 && parallel.layout.pp * chunks <= options.model.layers &&
+                      (parallel.pipeline != PipelineSchedule::Interleaved ||
+                       options.accumulation % parallel.layout.pp == 0);
+    if (fits) {
+      layouts.push_back(options);
+    }
+  }
+  return layouts;
+}
+
+/// A checkpoint folder of this test that is gone when this is.
+struct SavedState {
+  std::filesystem::path folder;
+
+  explicit SavedState(const std::string& name)
+      : folder(std::filesystem::temp_directory_path() /
+               fmt::format("layouts_test_{}_{}", ::getpid(), name)) {
+    std::filesystem::remove_all(folder);
+  }
+  SavedState(const SavedState&) = delete;
+  SavedState& operator=(const SavedState&) = delete;
+  ~SavedState() { std::filesystem::remove_all(folder); }
+
+  void save(Session& session, World& world) const {
+    WriterOptions options;
+    options.folder = folder;
+    options.run = options.session = "test";
+    options.rank = world.rank();
+    options.ranks = world.size();
+    options.background = false;
+    CheckpointWriter writer(real_files(), options);
+    TrainingState state;
+    state.step = 1;
+    writer.save(state, session.owned_state());
+    writer.wait();
+  }
+  [[nodiscard]] CheckpointReader open() const {
+    return CheckpointReader(find_newest(folder, [](const std::string&) {}).value());
+  }
+};
+
+void same_state(const SavedState& a, const SavedState& b) {
+  const CheckpointReader left = a.open();
+  const CheckpointReader right = b.open();
+  const std::vector<StateTensor> tensors = left.tensors();
+  ASSERT_EQ(tensors, right.tensors());
+  EXPECT_EQ(tensors.size(), 3U * (4 * 9 + 3));  // weight, momentum, variance of each parameter
+  for (const StateTensor& tensor : tensors) {
+    EXPECT_EQ(left.digest(tensor.tensor, tensor.state), right.digest(tensor.tensor, tensor.state))
+        << tensor.tensor << " " << tensor.state;
+  }
+}
+
+/// All ordered pairs: what one layout saved after a step, read by another and saved again, has the
+/// same bits, and the next three steps agree with those of the layout that saved it.
+TEST(Resharding, AnyLayoutReadsWhatAnyOtherWroteAndTrainsOn) {
+  const std::vector<CompileOptions> layouts =
+      drawn_layouts_of_one_model(static_cast<std::size_t>(testing::runs(4, 40)));
+  const Corpus corpus = corpus_of(layouts.front().sequence);
+  const Job job = job_of(layouts.front(), corpus, 4);
+  const std::vector<Window> first{job.windows.front()};
+  const std::vector<Window> rest(job.windows.begin() + 1, job.windows.end());
+  const std::vector<StepSettings> rest_settings(job.settings.begin() + 1, job.settings.end());
+  const auto load = [](const SavedState& from) {
+    return [&from](Session& session) { session.load_checkpoint(from.open()); };
+  };
+  for (std::size_t a = 0; a < layouts.size(); ++a) {
+    const Compilation writer(layouts[a]);
+    const SavedState saved("saved");
+    (void)run_side(
+        writer, corpus, first, {job.settings.front()},
+        [](Session& session) { session.initialize(5); },
+        [&](Session& session, World& world) { saved.save(session, world); });
+    const SideRecord straight = run_side(writer, corpus, rest, rest_settings, load(saved));
+    for (std::size_t b = 0; b < layouts.size(); ++b) {
+      if (a == b) {
+        continue;
+      }
+      SCOPED_TRACE(fmt::format("from {}\nto   {}", to_text(layouts[a]), to_text(layouts[b])));
+      const Compilation reader(layouts[b]);
+      const SavedState again("again");
+      (void)run_side(reader, corpus, {}, {}, load(saved),
+                     [&](Session& session, World& world) { again.save(session, world); });
+      same_state(saved, again);
+      const SideRecord resumed = run_side(reader, corpus, rest, rest_settings, load(again));
+      const Comparison result =
+          compare(resumed, straight, layouts[b].optimizer, rest_settings, verify_bound(layouts[b]));
+      EXPECT_TRUE(result.equal) << result.worst_gradient.name << " "
+                                << result.worst_gradient.relative_error << ", "
+                                << result.worst_weight.name << " "
+                                << result.worst_weight.relative_error;
+      EXPECT_TRUE(resumed.replicas_equal);
+      EXPECT_TRUE(resumed.account_equal);
+    }
+  }
+}
+
+/// Of all ranks together: what is on the heap while they read, besides the State that they fill.
+TEST(Resharding, NeedsAFifthMoreThanTheFinalMemoryAtMost) {
+  CompileOptions options = options_of(tiny_llama(4, 2), 2, 1);
+  options.model.vocabulary = 2000;
+  options.model.hidden = 256;
+  options.model.feed_forward = 1024;
+  for (const int zero : {0, 3}) {
+    options.parallel.zero = zero;
+    options.precision = zero == 0 ? DType::Float32 : DType::BFloat16;
+    const Compilation compilation(options);
+    const SavedState saved("memory");
+    const Corpus corpus = corpus_of(options.sequence);
+    (void)run_side(
+        compilation, corpus, {}, {}, [](Session& session) { session.initialize(5); },
+        [&](Session& session, World& world) { saved.save(session, world); });
+    const auto worlds = make_local_worlds(2, {});
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::int64_t state = 0;
+    for (const auto& world : worlds) {
+      sessions.push_back(std::make_unique<Session>(compilation, *world));
+      for (const Buffer& buffer : compilation.state(world->rank()).buffers) {
+        state += buffer.bytes;
+      }
+    }
+    test::watch_peak();
+    std::vector<std::thread> ranks;
+    for (const auto& session : sessions) {
+      ranks.emplace_back([&] { session->load_checkpoint(saved.open()); });
+    }
+    for (std::thread& rank : ranks) {
+      rank.join();
+    }
+    EXPECT_GT(test::peak_bytes(), 0);
+    EXPECT_LT(test::peak_bytes(), state / 5) << "of " << state;
   }
 }
 

@@ -20,6 +20,24 @@ void round(const float* master, BFloat16* rounded, std::int64_t begin, std::int6
   }
 }
 
+/// Runs body(gradients as float32, begin, end) over elements [begin, end), part by part where
+/// gradients have to be widened.
+template <typename Body>
+void with_floats(const Gradients& gradients, std::int64_t begin, std::int64_t end,
+                 const Body& body) {
+  if (gradients.dtype == DType::Float32) {
+    body(reinterpret_cast<const float*>(gradients.data) + begin, begin, end);
+    return;
+  }
+  const auto* values = reinterpret_cast<const BFloat16*>(gradients.data);
+  float buffer[cpu::kChunk];
+  for (std::int64_t first = begin; first < end; first += cpu::kChunk) {
+    const std::int64_t last = std::min(end, first + cpu::kChunk);
+    simd::bfloat16_to_float(values + first, buffer, last - first);
+    body(buffer, first, last);
+  }
+}
+
 }  // namespace
 
 void adamw(Team& team, const AdamwStep& step, const AdamwScalars& scalars) {
@@ -34,7 +52,10 @@ void adamw(Team& team, const AdamwStep& step, const AdamwScalars& scalars) {
   cpu::for_tiles(team, cpu::tiles_of(step.count, kTile), [&](std::int64_t tile, int) {
     const std::int64_t begin = tile * kTile;
     const std::int64_t end = std::min(step.count, begin + kTile);
-    simd::adamw(step, scalars, factors, begin, end);
+    with_floats(step.gradient, begin, end,
+                [&](const float* gradient, std::int64_t first, std::int64_t last) {
+                  simd::adamw(step, gradient, scalars, factors, first, last);
+                });
     round(step.master, step.rounded, begin, end);
   });
 }
@@ -48,20 +69,28 @@ void sgd(Team& team, const SgdStep& step, float learning_rate, float momentum, f
   cpu::for_tiles(team, cpu::tiles_of(step.count, kTile), [&](std::int64_t tile, int) {
     const std::int64_t begin = tile * kTile;
     const std::int64_t end = std::min(step.count, begin + kTile);
-    simd::sgd(step, factors, begin, end);
+    with_floats(step.gradient, begin, end,
+                [&](const float* gradient, std::int64_t first, std::int64_t last) {
+                  simd::sgd(step, gradient, factors, first, last);
+                });
     round(step.master, step.rounded, begin, end);
   });
 }
 
-void add_squares(Team& team, const float* data, std::int64_t count, ExactSum& sum) {
+void add_squares(Team& team, const Gradients& gradients, std::int64_t count, ExactSum& sum) {
   constexpr std::int64_t kBlock = 1024;
+  static_assert(cpu::kChunk % kBlock == 0, "a block must not straddle two parts");
   std::mutex mutex;  // the order in which tiles are added changes no word
   cpu::for_tiles(team, cpu::tiles_of(count, 64 * kBlock), [&](std::int64_t tile, int) {
     ExactSum part;
     const std::int64_t end = std::min(count, (tile + 1) * 64 * kBlock);
-    for (std::int64_t begin = tile * 64 * kBlock; begin < end; begin += kBlock) {
-      part.add(simd::sum_of_squares(data + begin, std::min(kBlock, end - begin)));
-    }
+    with_floats(gradients, tile * 64 * kBlock, end,
+                [&](const float* values, std::int64_t first, std::int64_t last) {
+                  for (std::int64_t begin = first; begin < last; begin += kBlock) {
+                    part.add(simd::sum_of_squares(values + (begin - first),
+                                                  std::min(kBlock, last - begin)));
+                  }
+                });
     const std::lock_guard lock(mutex);
     sum.add(part);
   });

@@ -26,21 +26,22 @@ HWY_INLINE void adamw_at(AdamwVectors& x, const AdamwScalars& s, const AdamwFact
   x.master = hn::NegMulAdd(direction, all(f.corrected_rate), hn::Mul(x.master, all(f.keep)));
 }
 
-void adamw(const AdamwStep& step, const AdamwScalars& scalars, const AdamwFactors& factors,
-           std::int64_t begin, std::int64_t end) {
-  const float* g = step.gradient;
-  float* w = step.master;
-  float* m = step.momentum;
-  float* v = step.variance;
-  std::int64_t i = begin;
-  for (; i + lanes() <= end; i += lanes()) {
+void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& scalars,
+           const AdamwFactors& factors, std::int64_t begin, std::int64_t end) {
+  const std::int64_t count = end - begin;
+  const float* g = gradient;
+  float* w = step.master + begin;
+  float* m = step.momentum + begin;
+  float* v = step.variance + begin;
+  std::int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) {
     AdamwVectors x{load(g + i), load(w + i), load(m + i), load(v + i)};
     adamw_at(x, scalars, factors);
     store(x.master, w + i);
     store(x.momentum, m + i);
     store(x.variance, v + i);
   }
-  if (const std::int64_t rest = end - i; rest > 0) {
+  if (const std::int64_t rest = count - i; rest > 0) {
     AdamwVectors x{load_first(g + i, rest), load_first(w + i, rest), load_first(m + i, rest),
                    load_first(v + i, rest)};
     adamw_at(x, scalars, factors);
@@ -50,9 +51,10 @@ void adamw(const AdamwStep& step, const AdamwScalars& scalars, const AdamwFactor
   }
 }
 
-void sgd(const SgdStep& step, const SgdFactors& f, std::int64_t begin, std::int64_t end) {
+void sgd(const SgdStep& step, const float* gradient, const SgdFactors& f, std::int64_t begin,
+         std::int64_t end) {
   const std::int64_t count = end - begin;
-  const float* g = step.gradient + begin;
+  const float* g = gradient;
   float* w = step.master + begin;
   const Floats decay = all(step.weight_decay);
   const Floats scale = all(f.gradient_scale);
@@ -111,12 +113,13 @@ HWY_EXPORT(adamw);
 HWY_EXPORT(sgd);
 HWY_EXPORT(sum_of_squares);
 
-void adamw(const AdamwStep& step, const AdamwScalars& scalars, const AdamwFactors& factors,
-           std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(adamw)(step, scalars, factors, begin, end);
+void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& scalars,
+           const AdamwFactors& factors, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(adamw)(step, gradient, scalars, factors, begin, end);
 }
-void sgd(const SgdStep& step, const SgdFactors& factors, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(sgd)(step, factors, begin, end);
+void sgd(const SgdStep& step, const float* gradient, const SgdFactors& factors, std::int64_t begin,
+         std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(sgd)(step, gradient, factors, begin, end);
 }
 double sum_of_squares(const float* x, std::int64_t count) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(x, count);
