@@ -39,12 +39,15 @@ std::int64_t peak_bytes() { return peak - before; }
 
 }  // namespace sw::test
 
-void* operator new(std::size_t count) {
+void* operator new(std::size_t count, const std::nothrow_t&) noexcept {
   ++sw::test::calls;
   void* memory = std::malloc(count == 0 ? 1 : count);
-  if (memory == nullptr) throw std::bad_alloc();
   sw::test::add(static_cast<std::int64_t>(malloc_usable_size(memory)));
   return memory;
+}
+void* operator new(std::size_t count) {
+  if (void* memory = operator new(count, std::nothrow)) return memory;
+  throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept { sw::test::release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { sw::test::release(memory); }

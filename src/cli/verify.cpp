@@ -37,16 +37,14 @@ void check_reference(const VerifyArguments& a) {
 
 /// The options of the reference: what --against says on top of the run file, else one rank.
 RunOptions reference_options(const VerifyArguments& a, const RunOptions& options) {
-  std::vector<std::string> sets = a.sets;
   if (a.against.empty()) {
-    const Layout& layout = options.parallel.layout;
-    sets.insert(
-        sets.end(),
-        {"parallel.dp=1", "parallel.tp=1", "parallel.zero=0", "parallel.sequence_parallel=false",
-         fmt::format("train.micro_batch={}", options.train.micro_batch * layout.dp)});
-  } else {
-    sets.insert(sets.end(), a.against.begin(), a.against.end());
+    RunOptions reference = options;
+    reference.train.micro_batch *= options.parallel.layout.dp;
+    reference.parallel = one_rank(options.parallel);
+    return reference;
   }
+  std::vector<std::string> sets = a.sets;
+  sets.insert(sets.end(), a.against.begin(), a.against.end());
   RunOptions reference = read_run_file(a.run_file, sets);
   refuse_unsupported(reference, a.run_file);
   if (reference.train.accumulation != options.train.accumulation ||
@@ -91,9 +89,13 @@ void print_text(const Comparison& result, const std::string& layout, const std::
 
 std::string describe(const RunOptions& options) {
   const ParallelOptions& parallel = options.parallel;
-  return fmt::format("dp {} x tp {}{}, ZeRO-{}", parallel.layout.dp, parallel.layout.tp,
-                     parallel.sequence_parallel && parallel.layout.tp > 1 ? " + sequence" : "",
-                     parallel.zero);
+  const Layout& layout = parallel.layout;
+  const auto axis = [](const char* name, int ranks) {
+    return ranks > 1 ? fmt::format("{} {} x ", name, ranks) : "";
+  };
+  return fmt::format(
+      "{}dp {} x {}tp {}{}, ZeRO-{}", axis("pp", layout.pp), layout.dp, axis("cp", layout.cp),
+      layout.tp, parallel.sequence_parallel && layout.tp > 1 ? " + sequence" : "", parallel.zero);
 }
 
 int verify(const VerifyArguments& a, const Environment& environment) {

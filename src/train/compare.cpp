@@ -275,14 +275,18 @@ double verify_bound(const CompileOptions& options) {
 
 CompileOptions one_rank(CompileOptions options) {
   options.micro_batch *= options.parallel.layout.dp;
+  options.parallel = one_rank(options.parallel);
+  options.threads = threads_per_rank(options.parallel);
+  return options;
+}
+
+ParallelOptions one_rank(const ParallelOptions& layout) {
   ParallelOptions one;
   one.zero = 0;
   one.sequence_parallel = false;
-  one.threads_per_rank = options.parallel.threads_per_rank;
-  one.deadline_s = options.parallel.deadline_s;
-  options.parallel = one;
-  options.threads = threads_per_rank(options.parallel);
-  return options;
+  one.threads_per_rank = layout.threads_per_rank;
+  one.deadline_s = layout.deadline_s;
+  return one;
 }
 
 }  // namespace sw

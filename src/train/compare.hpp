@@ -72,5 +72,6 @@ struct Comparison {
 /// The reference of a layout: one rank, the same global batch and the same number of micro-batches
 /// (what is defined per micro-batch means the same).
 [[nodiscard]] CompileOptions one_rank(CompileOptions options);
+[[nodiscard]] ParallelOptions one_rank(const ParallelOptions& layout);
 
 }  // namespace sw

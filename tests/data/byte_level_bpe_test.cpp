@@ -66,7 +66,7 @@ TEST(ByteLevelBpe, AConfigurationBesideTheFileNamesTheSpecialTokens) {
 TEST(ByteLevelBpe, ALongWordWithoutASpaceTakesNoLongTime) {
   const auto tokenizer = make_tokenizer("gpt2/tokenizer.json", kFixtures);
   std::string word;
-  for (int i = 0; i < 1000000; ++i) {
+  for (std::size_t i = 0; i < 1000000; ++i) {
     word.push_back("abc"[i * i % 7 % 3]);
   }
   const auto ids = tokenizer->encode(word);

@@ -1,27 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/allocations.hpp"
 #include "tests/kernels/cases.hpp"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-}  // namespace
-
-// Replaced for this program only, and not inlined: the compiler would take new and free for a
-// mismatched pair.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace sw::kernels::testing {
 namespace {
@@ -36,9 +16,9 @@ TEST(PreparedKernels, AllocateNothing) {
       std::align(64, 1, aligned, space);
       Team team(2);
       const Prepared kernel = prepare(call.call, static_cast<std::byte*>(aligned), 2);
-      const std::int64_t before = allocations.load();
+      const std::int64_t before = test::allocations();
       kernel(team);
-      EXPECT_EQ(allocations.load(), before) << c.name;
+      EXPECT_EQ(test::allocations(), before) << c.name;
     }
   }
 }

@@ -151,8 +151,8 @@ TEST(State, OfABillionWeightsTakes16And7And5AndAHalfAnd4Gigabytes) {
   options.precision = options.gradient_precision = DType::BFloat16;
   options.model.hidden = 1000;
   options.model.layers = 25;
-  options.model.heads = options.model.kv_heads = 8;
-  options.model.head_dim = 125;
+  options.model.heads = options.model.kv_heads = 10;
+  options.model.head_dim = 100;
   options.model.feed_forward = 2731;
   options.model.vocabulary = 347562;
   ASSERT_EQ(parameter_count(options.model), 1'000'000'000);

@@ -26,6 +26,17 @@ class Commands(shardwright.SystemTest):
             self.assertEqual(layout, reference)
         self.assertTrue(self.command_json("verify", run, "--resume")["bit_identical"])
 
+    def test_verify_compares_every_split_with_one_rank(self):
+        splits = {"parallel.pp": 2, "parallel.cp": 2, "parallel.context": "gather"}
+        run = self.write_run({**self.keys, **splits}, dp=2)
+        text = self.command("verify", run).stdout
+        self.assertIn("pp 2 x dp 2 x cp 2 x tp 1", text.splitlines()[0])
+        self.assertIn("against dp 1 x tp 1, ZeRO-0: equal", text.splitlines()[0])
+        self.assertNotIn("bit-identical", text)
+        groups = {"parallel.zero_group": 2, "parallel.zero": 3, "train.gradient_precision": "bfloat16"}
+        run = self.write_run({**self.keys, **groups}, dp=4)
+        self.assertTrue(self.command_json("verify", run)["equal"])
+
     def test_verify_ends_with_3_when_the_sides_differ(self):
         run = self.write_run({}, dp=2)
         different = ("--against", "optimizer.learning_rate=0.01")

@@ -53,8 +53,8 @@ void adamw(Team& team, const AdamwStep& step, const AdamwScalars& scalars) {
     const std::int64_t begin = tile * kTile;
     const std::int64_t end = std::min(step.count, begin + kTile);
     with_floats(step.gradient, begin, end,
-                [&](const float* gradient, std::int64_t first, std::int64_t last) {
-                  simd::adamw(step, gradient, scalars, factors, first, last);
+                [&](const float* values, std::int64_t first, std::int64_t last) {
+                  simd::adamw(step, values, scalars, factors, first, last);
                 });
     round(step.master, step.rounded, begin, end);
   });
@@ -70,8 +70,8 @@ void sgd(Team& team, const SgdStep& step, float learning_rate, float momentum, f
     const std::int64_t begin = tile * kTile;
     const std::int64_t end = std::min(step.count, begin + kTile);
     with_floats(step.gradient, begin, end,
-                [&](const float* gradient, std::int64_t first, std::int64_t last) {
-                  simd::sgd(step, gradient, factors, first, last);
+                [&](const float* values, std::int64_t first, std::int64_t last) {
+                  simd::sgd(step, values, factors, first, last);
                 });
     round(step.master, step.rounded, begin, end);
   });

@@ -26,10 +26,10 @@ HWY_INLINE void adamw_at(AdamwVectors& x, const AdamwScalars& s, const AdamwFact
   x.master = hn::NegMulAdd(direction, all(f.corrected_rate), hn::Mul(x.master, all(f.keep)));
 }
 
-void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& scalars,
+void adamw(const AdamwStep& step, const float* gradients, const AdamwScalars& scalars,
            const AdamwFactors& factors, std::int64_t begin, std::int64_t end) {
   const std::int64_t count = end - begin;
-  const float* g = gradient;
+  const float* g = gradients;
   float* w = step.master + begin;
   float* m = step.momentum + begin;
   float* v = step.variance + begin;
@@ -51,10 +51,10 @@ void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& sca
   }
 }
 
-void sgd(const SgdStep& step, const float* gradient, const SgdFactors& f, std::int64_t begin,
+void sgd(const SgdStep& step, const float* gradients, const SgdFactors& f, std::int64_t begin,
          std::int64_t end) {
   const std::int64_t count = end - begin;
-  const float* g = gradient;
+  const float* g = gradients;
   float* w = step.master + begin;
   const Floats decay = all(step.weight_decay);
   const Floats scale = all(f.gradient_scale);
@@ -113,13 +113,13 @@ HWY_EXPORT(adamw);
 HWY_EXPORT(sgd);
 HWY_EXPORT(sum_of_squares);
 
-void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& scalars,
+void adamw(const AdamwStep& step, const float* gradients, const AdamwScalars& scalars,
            const AdamwFactors& factors, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(adamw)(step, gradient, scalars, factors, begin, end);
+  HWY_DYNAMIC_DISPATCH(adamw)(step, gradients, scalars, factors, begin, end);
 }
-void sgd(const SgdStep& step, const float* gradient, const SgdFactors& factors, std::int64_t begin,
+void sgd(const SgdStep& step, const float* gradients, const SgdFactors& factors, std::int64_t begin,
          std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(sgd)(step, gradient, factors, begin, end);
+  HWY_DYNAMIC_DISPATCH(sgd)(step, gradients, factors, begin, end);
 }
 double sum_of_squares(const float* x, std::int64_t count) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(x, count);

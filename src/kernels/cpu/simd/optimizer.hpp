@@ -6,7 +6,7 @@
 
 namespace sw::kernels::simd {
 
-/// Elements [begin, end) of a step, whose gradients, as float32, begin at `gradient`.
+/// Elements [begin, end) of a step, whose gradients, as float32, begin at `gradients`.
 /// `corrected_rate` is learning_rate / (1 - beta1^t),
 /// `inverse_root` is 1 / sqrt(1 - beta2^t), `keep` is 1 - learning_rate * weight_decay.
 struct AdamwFactors {
@@ -14,7 +14,7 @@ struct AdamwFactors {
   float inverse_root;
   float keep;
 };
-void adamw(const AdamwStep& step, const float* gradient, const AdamwScalars& scalars,
+void adamw(const AdamwStep& step, const float* gradients, const AdamwScalars& scalars,
            const AdamwFactors& factors, std::int64_t begin, std::int64_t end);
 
 struct SgdFactors {
@@ -23,7 +23,7 @@ struct SgdFactors {
   float gradient_scale;
   bool first;  ///< the first update: the momentum starts as the gradient
 };
-void sgd(const SgdStep& step, const float* gradient, const SgdFactors& factors, std::int64_t begin,
+void sgd(const SgdStep& step, const float* gradients, const SgdFactors& factors, std::int64_t begin,
          std::int64_t end);
 
 /// Sum of squares in float64, in an order that is the same for every instruction set.
