@@ -194,7 +194,8 @@ class Techniques(shardwright.SystemTest):
         for page in self.PAGES:
             text = FENCED.sub("", page.read_text(encoding="utf-8"))
             shown = set(FIGURE.findall("\n".join(INDENTED.findall(text))))
-            self.assertLessEqual(set(FIGURE.findall(INDENTED.sub("", text))), shown, page.name)
+            with self.subTest(page=page.name):
+                self.assertLessEqual(set(FIGURE.findall(INDENTED.sub("", text))), shown)
 
     def test_are_all_in_the_table(self):
         table = (ROOT / "docs" / "parallelism.md").read_text(encoding="utf-8")
