@@ -35,7 +35,7 @@ class ModelFolderWriter {
  public:
   /// `folder` must not exist, or be empty (ConfigError). A file holds at most `file_limit` bytes of
   /// tensors (or a single larger one); more than one file gets an index.
-  ModelFolderWriter(Files& files, std::filesystem::path folder, std::string_view config_json,
+  ModelFolderWriter(Files& files, const std::filesystem::path& folder, std::string_view config_json,
                     std::vector<TensorDeclaration> tensors,
                     std::int64_t file_limit = 5'000'000'000);
   /// Removes what was not finished.

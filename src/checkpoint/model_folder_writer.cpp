@@ -61,7 +61,8 @@ fs::path without_trailing_slash(const fs::path& path) {
 
 }  // namespace
 
-ModelFolderWriter::ModelFolderWriter(Files& files, fs::path folder, std::string_view config_json,
+ModelFolderWriter::ModelFolderWriter(Files& files, const fs::path& folder,
+                                     std::string_view config_json,
                                      std::vector<TensorDeclaration> tensors,
                                      std::int64_t file_limit)
     : files_(files),
