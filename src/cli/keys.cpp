@@ -216,8 +216,16 @@ std::vector<Key> parallel_keys() {
       {"parallel",
        "offload",
        SW_CHOICE(parallel.offload),
-       "What lives on the host.",
+       "What lives on the host: optimizer state, which is updated there, or weights too.",
        {"none", "optimizer", "parameters"}},
+      {"parallel",
+       "offload_gb_per_s",
+       SW_FIELD(parallel.offload_gb_per_s),
+       "Speed of the link to the host, each way, GB/s: copies wait until that time has passed. 0 = "
+       "as "
+       "fast as memory.",
+       {},
+       {0, 1e6}},
       {"parallel",
        "communicator",
        SW_CHOICE(parallel.communicator),

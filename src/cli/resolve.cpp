@@ -122,6 +122,18 @@ class Resolver {
     }
     pipeline();
     const int group = parallel.layout.dp * parallel.layout.cp;
+    if (parallel.offload == Offload::Parameters && group > 1 &&
+        (parallel.zero == 1 || parallel.zero == 2)) {
+      refuse(
+          "parallel.offload = \"parameters\" with parallel.zero = {}: ranks that keep whole "
+          "weights "
+          "on the host would gather what they updated there; use zero = 3 (or 0)",
+          parallel.zero);
+    }
+    if (parallel.offload == Offload::None && parallel.offload_gb_per_s > 0) {
+      refuse("parallel.offload_gb_per_s = {} with parallel.offload = \"none\": nothing is copied",
+             parallel.offload_gb_per_s);
+    }
     if (parallel.zero_group != 0 && group % parallel.zero_group != 0) {
       refuse("parallel.zero_group = {} does not divide dp x cp = {} x {} = {}", parallel.zero_group,
              parallel.layout.dp, parallel.layout.cp, group);

@@ -31,8 +31,6 @@ const Missing kMissing[] = {
        return o.parallel.pipeline == PipelineSchedule::PipeDream ||
               o.parallel.pipeline == PipelineSchedule::PipeDream2BW;
      }},
-    {"parallel.offload", "offloading",
-     [](const RunOptions& o) { return o.parallel.offload != Offload::None; }},
     {"parallel.communicator", "this communicator",
      [](const RunOptions& o) {
        return o.parallel.communicator != Backend::Local && o.parallel.communicator != Backend::Shm;

@@ -168,6 +168,7 @@ StatePlan Compilation::state(int rank) const {
   state.zero_group = options_.parallel.zero_group;
   state.precision = options_.precision;
   state.gradient_precision = options_.gradient_precision;
+  state.offload = options_.parallel.offload;
   state.train = options_.train;
   state.moments = options_.optimizer.name == OptimizerName::AdamW ? 2
                   : options_.optimizer.momentum > 0               ? 1

@@ -6,8 +6,8 @@
 #include "lower/insertions.hpp"
 #include "lower/lowering.hpp"
 
-/// ZeRO level 3: weights are kept in slices, so a unit is gathered before it is used and its memory
-/// is free after the last use.
+/// Weights that are kept in slices (ZeRO level 3) or on the host: a unit is fetched and gathered
+/// before it is used, and its memory is free after the last use.
 namespace sw {
 namespace {
 
@@ -20,11 +20,14 @@ struct Use {
 
 }  // namespace
 
-/// Compute has been emitted as if `Unit::weights` held the whole unit; its operands are moved to
-/// gathered copies here. One gather serves a unit's uses in a forward, or a backward, or (without
-/// `reshard_after_forward`) both; also a use right after the last one, with no other unit between.
+/// Compute has been emitted as if `Unit::weights` held the whole unit on the device; its operands
+/// are moved to gathered copies here. One gather serves a unit's uses in a forward, or a backward,
+/// or (without `reshard_after_forward`) both; also a use right after the last one, with no other
+/// unit between.
 void Lowering::gather_weights() {
-  if (state_.options.zero < 3 || state_.shard_group.size() == 1) {
+  const bool cut = state_.options.zero >= 3 && state_.shard_group.size() > 1;
+  const bool on_host = state_.options.offload == Offload::Parameters;
+  if (!cut && !on_host) {
     return;
   }
   std::map<BufferId, std::size_t> unit_of;
@@ -51,31 +54,46 @@ void Lowering::gather_weights() {
         const Unit& whole = state_.units[unit];
         uses.push_back({unit, i,
                         transient(fmt::format("{}.weights gathered {}", whole.name, uses.size()),
-                                  state_.options.precision, {whole.elements}, Lane::Window,
-                                  Category::Communication)
+                                  state_.options.precision, {whole.elements},
+                                  cut ? Lane::Window : Lane::Private, Category::Communication)
                             .buffer});
       }
       latest = slot->second;
       input.buffer = uses[latest].gathered;
     }
   }
-  const StreamId stream = communication_stream();
-  const auto ahead = static_cast<std::size_t>(stream == 0 ? 0 : options_.prefetch);
+  const auto ahead = static_cast<std::size_t>(options_.overlap ? options_.prefetch : 0);
   Insertions insertions;
   for (std::size_t k = 0; k < uses.size(); ++k) {
     const std::size_t position = uses[k - std::min(k, ahead)].first;
     const Instruction& user = program_.instructions[uses[k].first];
     const Unit& unit = state_.units[uses[k].unit];
-    Instruction gather = weight_gather({uses[k].unit});
-    gather.phase = user.phase;
-    gather.micro_batch = user.micro_batch;
-    gather.outputs = {{uses[k].gathered, 0, state_.options.precision, {unit.elements}}};
-    const Insertions::Place place = insertions.insert_before(position, std::move(gather));
-    // Not before compute gets there: else its memory could take no other gather's place.
-    for (std::size_t before = position; before-- > 0;) {
-      if (program_.instructions[before].stream == 0) {
-        insertions.edge(static_cast<Insertions::Place>(before), place);
-        break;
+    const Range kept = state_.weight_range(unit);
+    const Operand slice =
+        unit_range(uses[k].gathered, kept.begin, kept.size(), state_.options.precision);
+    std::vector<Instruction> steps;
+    if (on_host) {
+      steps.push_back(host_copy("weights from the host " + unit.name, state_.weights(unit, kept),
+                                slice, CopyDirection::ToDevice));
+    }
+    if (cut) {
+      Instruction gather = weight_gather({uses[k].unit});
+      if (on_host) {
+        gather.inputs = {slice};
+      }
+      gather.outputs = {unit_range(uses[k].gathered, 0, unit.elements, state_.options.precision)};
+      steps.push_back(std::move(gather));
+    }
+    for (Instruction& step : steps) {
+      step.phase = user.phase;
+      step.micro_batch = user.micro_batch;
+      const Insertions::Place place = insertions.insert_before(position, std::move(step));
+      // Not before compute gets there: else its memory could take no other gather's place.
+      for (std::size_t before = position; before-- > 0;) {
+        if (program_.instructions[before].stream == 0) {
+          insertions.edge(static_cast<Insertions::Place>(before), place);
+          break;
+        }
       }
     }
   }

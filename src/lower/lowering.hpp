@@ -5,6 +5,7 @@
 
 #include "lower/insertions.hpp"
 #include "lower/lower.hpp"
+#include "program/ledger.hpp"
 
 /// What the passes of lowering share: a Program under construction, with its buffers, groups and
 /// streams.
@@ -120,6 +121,16 @@ class Lowering {
   [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
                                    DType dtype) const;
 
+  // offload.cpp
+  /// A copy between device and host, on the stream of its direction.
+  Instruction host_copy(const std::string& name, const Operand& from, const Operand& to,
+                        CopyDirection direction);
+  [[nodiscard]] StreamId host_stream(CopyDirection direction);
+  /// Gradients that the update will read on the host.
+  Instruction gradients_to_host(const Unit& unit);
+  /// Weights that were updated on the host.
+  void emit_updated_weights(const Unit& unit);
+
   // reduce.cpp
   struct RawGradients;
   [[nodiscard]] bool reduces_every_micro_batch() const;
@@ -141,8 +152,9 @@ class Lowering {
   std::vector<int> coordinates_;
   Program program_;
   int micro_batch_ = -1;
-  StreamId communication_ = -1;                 ///< the stream, once something needs it
-  std::vector<Placed> placed_;                  ///< per copy, of the micro-batch being emitted
+  StreamId communication_ = -1;                     ///< the stream, once something needs it
+  std::map<CopyDirection, StreamId> host_streams_;  ///< likewise
+  std::vector<Placed> placed_;                      ///< per copy, of the micro-batch being emitted
   std::map<int, std::vector<Placed>> waiting_;  ///< placed_ of the micro-batches that are under way
   std::vector<int> segment_of_step_;
   std::vector<std::size_t> load_of_copy_;  ///< per copy: the step that loads it, or none

@@ -142,12 +142,14 @@ void Lowering::prepare_raw(std::size_t u, const RawGradients& raw,
   }
 }
 
-/// Each bucket is reduced right after the last instruction that adds to it.
+/// Each bucket is reduced right after the last instruction that adds to it, and goes to the host
+/// when it has been reduced for the last time.
 void Lowering::insert_gradient_reductions() {
   check_gradients_in_place();
   Insertions insertions;
   std::vector<Insertions::Place> reduced;  // the last instruction of each bucket
   const int rounds = reduces_every_micro_batch() ? options_.micro_batches : 1;
+  const bool offloads = state_.options.offload != Offload::None;
   for (int round = 0; round < rounds; ++round) {
     const RawGradients raw = raw_gradients(round);
     update_order_ = buckets(raw.last);
@@ -163,6 +165,11 @@ void Lowering::insert_gradient_reductions() {
             insertions.insert_before(after + 1, std::move(reductions[i]));
         if (i + 1 == reductions.size()) {
           reduced.push_back(place);
+        }
+      }
+      for (const std::size_t unit : bucket) {
+        if (offloads && round + 1 == rounds && state_.units[unit].replicas.empty()) {
+          insertions.insert_before(after + 1, gradients_to_host(state_.units[unit]));
         }
       }
     }
@@ -186,6 +193,9 @@ void Lowering::emit_tied_reductions() {
     sum.inputs = {state_.gradients(unit, state_.optimizer_range(unit))};
     sum.outputs = sum.inputs;
     emit(std::move(sum));
+    if (state_.options.offload != Offload::None) {
+      emit(gradients_to_host(unit));
+    }
   }
 }
 

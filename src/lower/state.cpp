@@ -156,21 +156,34 @@ class Planner {
     unit.slice = {place_ * part, (place_ + 1) * part};
     const StateOptions& options = plan_.options;
     const bool gathered = options.zero >= 1 && n > 1;
-    unit.weights =
-        add(unit.name + ".weights", Category::Parameters, gathered ? lane_ : Lane::Private,
-            plan_.weight_range(unit).size() * size_of(options.precision));
+    const bool on_host = options.offload == Offload::Parameters;
+    unit.weights = add(unit.name + ".weights", Category::Parameters,
+                       on_host    ? Lane::Host
+                       : gathered ? lane_
+                                  : Lane::Private,
+                       plan_.weight_range(unit).size() * size_of(options.precision));
     if (unit.frozen || !options.train) {
       return;
     }
     unit.gradients = add(unit.name + ".gradients", Category::Gradients, lane_,
                          plan_.gradient_range(unit).size() * size_of(options.gradient_precision));
-    const std::int64_t state = plan_.optimizer_range(unit).size() * 4;
-    if (options.precision != DType::Float32) {
-      unit.master = add(unit.name + ".master", Category::Optimizer, Lane::Private, state);
+    const std::int64_t updated = plan_.optimizer_range(unit).size();
+    const Lane lane = options.offload == Offload::None ? Lane::Private : Lane::Host;
+    const bool halves = options.precision != DType::Float32;
+    if (halves || options.offload == Offload::Optimizer) {
+      unit.master = add(unit.name + ".master", Category::Optimizer, lane, updated * 4);
     }
     for (int i = 0; i < options.moments; ++i) {
       unit.moments.push_back(
-          add(fmt::format("{}.moment{}", unit.name, i), Category::Optimizer, Lane::Private, state));
+          add(fmt::format("{}.moment{}", unit.name, i), Category::Optimizer, lane, updated * 4));
+    }
+    if (options.offload != Offload::None) {
+      unit.host_gradients = add(unit.name + ".gradients on the host", Category::Gradients, lane,
+                                updated * size_of(options.gradient_precision));
+    }
+    if (halves && options.offload == Offload::Optimizer) {
+      unit.rounded = add(unit.name + ".weights on the host", Category::Parameters, lane,
+                         updated * size_of(options.precision));
     }
   }
 
@@ -206,6 +219,30 @@ Operand StatePlan::gradients(const Unit& unit, const Range& elements) const {
           (elements.begin - gradient_range(unit).begin) * size_of(dtype),
           dtype,
           {elements.size()}};
+}
+
+Operand StatePlan::in_optimizer_range(const Unit& unit, BufferId buffer, DType dtype,
+                                      const Range& elements) const {
+  return {buffer,
+          (elements.begin - optimizer_range(unit).begin) * size_of(dtype),
+          dtype,
+          {elements.size()}};
+}
+
+Operand StatePlan::updating_gradients(const Unit& unit, const Range& elements) const {
+  return unit.host_gradients < 0
+             ? gradients(unit, elements)
+             : in_optimizer_range(unit, unit.host_gradients, options.gradient_precision, elements);
+}
+
+Operand StatePlan::master(const Unit& unit, const Range& elements) const {
+  return unit.master < 0 ? weights(unit, elements)
+                         : in_optimizer_range(unit, unit.master, DType::Float32, elements);
+}
+
+Operand StatePlan::rounded(const Unit& unit, const Range& elements) const {
+  return unit.rounded < 0 ? weights(unit, elements)
+                          : in_optimizer_range(unit, unit.rounded, options.precision, elements);
 }
 
 Range part_in(const UnitMember& member, const Range& range) {

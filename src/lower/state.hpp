@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "mesh/layout.hpp"
 #include "program/program.hpp"
 #include "sharding/sharding.hpp"
 
@@ -36,9 +37,13 @@ struct Unit {
   std::vector<int> replicas;  ///< ranks of other stages that hold it too, and this one, ascending:
                               ///< their gradients are added up. Empty if there is no other
   Range slice;  ///< this rank's part of the padded unit, by its place in the shard group
-  /// Of the ranges below. master: -1 when the weights are float32 themselves.
+  /// master: float32, of the optimizer range; -1 when the weights are updated themselves.
   BufferId weights = -1, gradients = -1, master = -1;
   std::vector<BufferId> moments;
+  /// Of the optimizer range, on the host, when the optimizer is there: what the update reads, and
+  /// the bfloat16 weights it writes (if that is their type and they are not on the host
+  /// themselves).
+  BufferId host_gradients = -1, rounded = -1;
 };
 
 struct StateOptions {
@@ -46,8 +51,9 @@ struct StateOptions {
   int zero_group = 0;                ///< ranks that a level shares out over; 0 = the data group
   DType precision = DType::Float32;  ///< of weights in use
   DType gradient_precision = DType::Float32;  ///< of accumulators and of what is reduced
-  int moments = 2;                            ///< optimizer state tensors per parameter
-  bool train = true;                          ///< false: weights only (a program that generates)
+  Offload offload = Offload::None;
+  int moments = 2;    ///< optimizer state tensors per parameter
+  bool train = true;  ///< false: weights only (a program that generates)
   /// Per parameter of the graph: the pipeline stages that use it, ascending. A tied weight has two
   /// homes; the first owns it.
   std::vector<std::vector<int>> homes;
@@ -74,12 +80,19 @@ struct StatePlan {
   /// Elements of a unit, all of which this rank keeps, in its memory.
   [[nodiscard]] Operand weights(const Unit& unit, const Range& elements) const;
   [[nodiscard]] Operand gradients(const Unit& unit, const Range& elements) const;
+  /// Elements of a unit's optimizer range: what the update reads, and writes besides moments and
+  /// (in weights of bfloat16) the master.
+  [[nodiscard]] Operand updating_gradients(const Unit& unit, const Range& elements) const;
+  [[nodiscard]] Operand master(const Unit& unit, const Range& elements) const;
+  [[nodiscard]] Operand rounded(const Unit& unit, const Range& elements) const;
   [[nodiscard]] const Buffer& buffer(BufferId id) const {
     return buffers.at(static_cast<std::size_t>(id));
   }
 
  private:
   [[nodiscard]] Range kept(const Unit& unit, int cut_from_level) const;
+  [[nodiscard]] Operand in_optimizer_range(const Unit& unit, BufferId buffer, DType dtype,
+                                           const Range& elements) const;
 };
 
 /// The part of a member that lies in `range` (elements of its unit), as elements of the unit; empty

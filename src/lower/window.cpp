@@ -92,6 +92,7 @@ void Lowering::emit_update() {
   for (const std::vector<std::size_t>& bucket : update_order_) {
     for (const std::size_t unit : bucket) {
       emit_optimizer(state_.units[unit]);
+      emit_updated_weights(state_.units[unit]);
     }
     if ((state_.options.zero == 1 || state_.options.zero == 2) && state_.shard_group.size() > 1) {
       Instruction gather = weight_gather(bucket);
@@ -126,15 +127,13 @@ void Lowering::emit_optimizer(const Unit& unit) {
       continue;
     }
     const std::int64_t in_state = part.begin - mine.begin;
-    instruction.inputs.push_back(state_.gradients(unit, part));
-    instruction.outputs.push_back(
-        work.rounded ? unit_range(unit.master, in_state, part.size(), DType::Float32)
-                     : state_.weights(unit, part));
+    instruction.inputs.push_back(state_.updating_gradients(unit, part));
+    instruction.outputs.push_back(state_.master(unit, part));
     for (const BufferId moment : unit.moments) {
       instruction.outputs.push_back(unit_range(moment, in_state, part.size(), DType::Float32));
     }
     if (work.rounded) {
-      instruction.outputs.push_back(state_.weights(unit, part));
+      instruction.outputs.push_back(state_.rounded(unit, part));
     }
     work.weight_decay.push_back(
         options_.decays(model_.graph.value(member.parameter)) ? optimizer.weight_decay : 0);

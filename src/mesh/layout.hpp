@@ -56,6 +56,7 @@ struct ParallelOptions {
   std::string pipeline_file;
   Recompute recompute = Recompute::None;
   Offload offload = Offload::None;
+  double offload_gb_per_s = 0;  ///< of the link to the host, each way; 0 = as fast as memory
   Backend communicator = Backend::Shm;
   Algorithm algorithm = Algorithm::Direct;
   int threads_per_rank = 0;  ///< 0 = cores / local ranks, at least 1

@@ -33,9 +33,10 @@ const Entry kAccounts[] = {
     {"batch", accounts::batch_rules},
     {"loss", accounts::loss_rules},
     {"pipeline", accounts::pipeline_rules},
+    {"offload", accounts::offload_rules},
 };
 
-constexpr std::string_view kPlanned[] = {"offload", "tensor", "staleness", "context", "expert"};
+constexpr std::string_view kPlanned[] = {"tensor", "staleness", "context", "expert"};
 
 std::vector<Rule> rules_of(std::string_view name) {
   for (const Entry& entry : kAccounts) {

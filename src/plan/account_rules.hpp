@@ -78,6 +78,7 @@ struct Rule {
 [[nodiscard]] std::vector<Rule> memory_rules();
 [[nodiscard]] std::vector<Rule> zero_rules();
 [[nodiscard]] std::vector<Rule> batch_rules();
+[[nodiscard]] std::vector<Rule> offload_rules();
 [[nodiscard]] std::vector<Rule> loss_rules();
 [[nodiscard]] std::vector<Rule> pipeline_rules();
 

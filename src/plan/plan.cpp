@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/error.hpp"
 
@@ -14,8 +15,8 @@ double busy_seconds(const Program& program, const Timeline& timeline, StreamId s
   for (const TimelineEntry& entry : timeline) {
     const Instruction& instruction =
         program.instructions[static_cast<std::size_t>(entry.instruction)];
-    const bool computes = !std::holds_alternative<CollectiveWork>(instruction.work);
-    busy += instruction.stream == stream && computes ? entry.end - entry.start : 0;
+    busy +=
+        instruction.stream == stream && !communicates(instruction) ? entry.end - entry.start : 0;
   }
   return busy;
 }
@@ -24,7 +25,7 @@ struct MemoryColumn {
   const char* name;
   std::int64_t MemoryAccount::*member;
 };
-constexpr std::array<MemoryColumn, 8> kMemoryColumns{{
+constexpr std::array<MemoryColumn, 9> kMemoryColumns{{
     {"parameters", &MemoryAccount::parameters},
     {"gradients", &MemoryAccount::gradients},
     {"optimizer", &MemoryAccount::optimizer},
@@ -33,7 +34,15 @@ constexpr std::array<MemoryColumn, 8> kMemoryColumns{{
     {"workspace", &MemoryAccount::workspace},
     {"gaps", &MemoryAccount::gaps},
     {"peak", &MemoryAccount::peak},
+    {"host", &MemoryAccount::host},
 }};
+
+/// Columns of the table for people: that of the host only where something is there.
+std::span<const MemoryColumn> shown_columns(const std::vector<MemoryAccount>& memory) {
+  const bool host = std::any_of(memory.begin(), memory.end(),
+                                [](const MemoryAccount& account) { return account.host > 0; });
+  return std::span(kMemoryColumns).first(kMemoryColumns.size() - (host ? 0 : 1));
+}
 
 }  // namespace
 
@@ -46,8 +55,12 @@ RunPlan make_plan(const Compilation& compilation, const Machine& machine) {
     plan.memory.push_back(memory_account(programs.back()));
   }
   verify(programs);
-  const Simulation simulation =
-      simulate(programs, compilation.options().parallel.algorithm, machine);
+  const ParallelOptions& parallel = compilation.options().parallel;
+  Machine linked = machine;
+  if (parallel.offload_gb_per_s > 0) {
+    linked.host_link_bytes_per_s = parallel.offload_gb_per_s * 1e9;
+  }
+  const Simulation simulation = simulate(programs, parallel.algorithm, linked);
   plan.collectives = merge(simulation.ledgers);
   plan.step_seconds = simulation.step_seconds;
   const double tokens =
@@ -122,12 +135,13 @@ std::string to_text(const RunPlan& plan) {
   std::string text =
       fmt::format("layout: {} ranks = pp {} x dp {} x cp {} x tp {}\n\nmemory per rank\n  {:>4}",
                   layout.world(), layout.pp, layout.dp, layout.cp, layout.tp, "rank");
-  for (const MemoryColumn& column : kMemoryColumns) {
+  const std::span<const MemoryColumn> columns = shown_columns(plan.memory);
+  for (const MemoryColumn& column : columns) {
     text += fmt::format(" {:>13}", column.name);
   }
   for (std::size_t rank = 0; rank < plan.memory.size(); ++rank) {
     text += fmt::format("\n  {:>4}", rank);
-    for (const MemoryColumn& column : kMemoryColumns) {
+    for (const MemoryColumn& column : columns) {
       text += fmt::format(" {:>13}", binary_bytes(plan.memory[rank].*column.member));
     }
   }

@@ -6,11 +6,28 @@
 
 namespace sw {
 
+std::string_view to_text(Traffic traffic) {
+  if (const auto* kind = std::get_if<CollectiveKind>(&traffic)) return to_text(*kind);
+  return std::get<CopyDirection>(traffic) == CopyDirection::ToHost ? "to_host" : "to_device";
+}
+
+Traffic traffic_from_text(std::string_view text) {
+  for (const CopyDirection direction : {CopyDirection::ToHost, CopyDirection::ToDevice}) {
+    if (text == to_text(direction)) return direction;
+  }
+  return collective_from_text(text);
+}
+
+bool communicates(const Instruction& instruction) {
+  return std::holds_alternative<CollectiveWork>(instruction.work) ||
+         std::holds_alternative<CopyWork>(instruction.work);
+}
+
 std::vector<LedgerRow> merge(const std::vector<Ledger>& ranks) {
-  std::map<std::pair<CollectiveKind, std::string>, LedgerRow> rows;
+  std::map<std::pair<Traffic, std::string>, LedgerRow> rows;
   for (const Ledger& ledger : ranks) {
     for (const auto& [key, entry] : ledger) {
-      if (key.first == CollectiveKind::Receive) continue;
+      if (key.first == Traffic(CollectiveKind::Receive)) continue;
       LedgerRow& row = rows[key];
       row.kind = key.first;
       row.axis = key.second;
@@ -26,14 +43,29 @@ std::vector<LedgerRow> merge(const std::vector<Ledger>& ranks) {
   return list;
 }
 
+std::pair<Traffic, std::string> ledger_key(const Program& program, const Instruction& instruction) {
+  if (const auto* work = std::get_if<CollectiveWork>(&instruction.work)) {
+    return {work->kind, group_of(program, *work).axis};
+  }
+  const auto target = static_cast<std::size_t>(instruction.outputs.front().buffer);
+  const bool to_host = program.buffers[target].lane == Lane::Host;
+  return {to_host ? CopyDirection::ToHost : CopyDirection::ToDevice, "host"};
+}
+
+std::int64_t moved_bytes(const Program& program, const Instruction& instruction,
+                         Algorithm algorithm) {
+  return std::holds_alternative<CopyWork>(instruction.work)
+             ? bytes_of(instruction.inputs.front())
+             : sent_bytes(program, instruction, algorithm);
+}
+
 Ledger planned_ledger(const Program& program, Algorithm algorithm) {
   Ledger ledger;
   for (const Instruction& instruction : program.instructions) {
-    const auto* work = std::get_if<CollectiveWork>(&instruction.work);
-    if (work == nullptr) continue;
-    LedgerEntry& entry = ledger[{work->kind, group_of(program, *work).axis}];
+    if (!communicates(instruction)) continue;
+    LedgerEntry& entry = ledger[ledger_key(program, instruction)];
     ++entry.calls;
-    entry.sent_bytes += sent_bytes(program, instruction, algorithm);
+    entry.sent_bytes += moved_bytes(program, instruction, algorithm);
   }
   return ledger;
 }
@@ -48,9 +80,9 @@ double exposed_communication(const Program& program, const Timeline& timeline) {
   for (const TimelineEntry& entry : timeline) {
     const Instruction& instruction =
         program.instructions[static_cast<std::size_t>(entry.instruction)];
-    const int communicates = std::holds_alternative<CollectiveWork>(instruction.work) ? 1 : 0;
-    changes.push_back({entry.start, 1 - communicates, communicates});
-    changes.push_back({entry.end, communicates - 1, -communicates});
+    const int moves = communicates(instruction) ? 1 : 0;
+    changes.push_back({entry.start, 1 - moves, moves});
+    changes.push_back({entry.end, moves - 1, -moves});
   }
   std::sort(changes.begin(), changes.end(),
             [](const Change& a, const Change& b) { return a.at < b.at; });

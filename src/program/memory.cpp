@@ -11,10 +11,19 @@
 namespace sw {
 namespace {
 
-constexpr std::array kLanes = {Lane::Private, Lane::Window};
+constexpr std::array kDeviceLanes = {Lane::Private, Lane::Window};
+constexpr std::array kLanes = {Lane::Private, Lane::Window, Lane::Host};
 
-std::int64_t& size_of_lane(Program& program, Lane lane) {
-  return lane == Lane::Private ? program.private_bytes : program.window_bytes;
+std::int64_t Program::*size_of_lane(Lane lane) {
+  switch (lane) {
+    case Lane::Private:
+      return &Program::private_bytes;
+    case Lane::Window:
+      return &Program::window_bytes;
+    case Lane::Host:
+      break;
+  }
+  return &Program::host_bytes;
 }
 
 std::vector<BufferId> buffers_of(const Program& program, Lane lane, bool persistent) {
@@ -163,6 +172,8 @@ std::int64_t& of_category(MemoryAccount& account, Category category) {
 
 }  // namespace
 
+std::int64_t lane_bytes(const Program& program, Lane lane) { return program.*size_of_lane(lane); }
+
 void map_memory(Program& program) {
   const Order order(program);
   const Lifetimes lifetimes(program, order);
@@ -174,7 +185,7 @@ void map_memory(Program& program) {
       if (buffer.lane == lane && buffer.bytes > 0)
         end = std::max(end, buffer.offset + buffer.bytes);
     }
-    size_of_lane(program, lane) = end;
+    program.*size_of_lane(lane) = end;
   }
 }
 
@@ -183,13 +194,14 @@ MemoryAccount memory_account(const Program& program) {
   const Lifetimes lifetimes(program, order);
   MemoryAccount account;
   account.peak = program.private_bytes + program.window_bytes;
+  account.host = program.host_bytes;
   account.gaps = account.peak;
   const auto count = [&](BufferId b) {
     const Buffer& buffer = program.buffers[static_cast<std::size_t>(b)];
     of_category(account, buffer.category) += buffer.bytes;
     account.gaps -= buffer.bytes;
   };
-  for (const Lane lane : kLanes) {
+  for (const Lane lane : kDeviceLanes) {
     for (const BufferId b : buffers_of(program, lane, true)) count(b);
     const std::vector<BufferId> transient = buffers_of(program, lane, false);
     const std::vector<std::int64_t> moments = held(program, lifetimes, transient);

@@ -25,8 +25,9 @@ using GroupId = int;
 using StreamId = int;
 
 /// Which block of memory a buffer lies in. What collectives touch lies in the window that the
-/// communicator provides.
-enum class Lane : std::uint8_t { Private, Window };
+/// communicator provides. `Host` is the memory of the device's host: only copies and the optimizer
+/// touch it.
+enum class Lane : std::uint8_t { Private, Window, Host };
 
 /// What a byte is for; the rows of the plan's memory account.
 enum class Category : std::uint8_t {
@@ -77,6 +78,12 @@ struct SliceWork {
   int dim = 0;
   std::int64_t start = 0;
   friend bool operator==(const SliceWork&, const SliceWork&) = default;
+};
+
+/// Copies inputs[0] to outputs[0], of one type and shape, over the link between device and host:
+/// one of them lies in the lane `Host`.
+struct CopyWork {
+  friend bool operator==(const CopyWork&, const CopyWork&) = default;
 };
 
 /// A collective over `group`. Its segments are inputs[i] -> outputs[i], each cut on `dims[i]`-th
@@ -136,8 +143,8 @@ struct ZeroWork {
   friend bool operator==(const ZeroWork&, const ZeroWork&) = default;
 };
 
-using Work =
-    std::variant<KernelWork, SliceWork, CollectiveWork, WindowWork, OptimizerWork, ZeroWork>;
+using Work = std::variant<KernelWork, SliceWork, CollectiveWork, WindowWork, OptimizerWork,
+                          ZeroWork, CopyWork>;
 
 enum class Phase : std::uint8_t { Forward, Backward, Window };
 
@@ -193,9 +200,12 @@ struct Program {
   HostOperands host;
   std::int64_t private_bytes = 0;  ///< size of each lane, set by the memory map
   std::int64_t window_bytes = 0;
+  std::int64_t host_bytes = 0;
   std::vector<std::string> notes;  ///< lines of the plan: choices the compiler made
   friend bool operator==(const Program&, const Program&) = default;
 };
+
+[[nodiscard]] std::int64_t lane_bytes(const Program& program, Lane lane);
 
 /// One text form; `program_from_text(to_text(p)) == p`. The parser throws ConfigError with line and
 /// column; it never crashes on any input.
@@ -232,16 +242,17 @@ void add_data_edges(Program& program);
 
 /// The memory map: gives every buffer an offset from its lifetime. Persistent buffers first, in
 /// order. A transient buffer may take the place of one whose last user is before its own first user
-/// by `Order`; across streams that holds only where edges say so. Deterministic. Sets private_bytes
-/// and window_bytes.
+/// by `Order`; across streams that holds only where edges say so. Deterministic. Sets
+/// private_bytes, window_bytes and host_bytes.
 void map_memory(Program& program);
 
 /// Bytes per category of one rank: persistent buffers as they are; transient: what each category
 /// holds at the moment when its lane holds most. `peak` = private_bytes + window_bytes = the
-/// categories + `gaps` (alignment, and what the memory map could not fill at that moment).
+/// categories + `gaps` (alignment, and what the memory map could not fill at that moment). What
+/// lies on the host is in none of them but `host`, whatever it is for.
 struct MemoryAccount {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, communication = 0,
-               workspace = 0, gaps = 0, peak = 0;
+               workspace = 0, gaps = 0, peak = 0, host = 0;
   friend bool operator==(const MemoryAccount&, const MemoryAccount&) = default;
 };
 [[nodiscard]] MemoryAccount memory_account(const Program& program);
@@ -251,7 +262,7 @@ struct MemoryAccount {
 /// (persistent buffers and host-written operands count as written), no two buffers that are live at
 /// once overlapping, no race (two instructions that touch the same bytes, one of them writing,
 /// unordered by `Order`), kernel operand counts, everything aligned, lanes: collectives touch only
-/// the window.
+/// the window, and only copies and the optimizer the host's memory.
 void verify(const Program& program);
 /// Checks all ranks' Programs together: each group has the same sequence of collectives on all
 /// members with fitting sizes, sends match receives, and running them all with `Order` and

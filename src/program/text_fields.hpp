@@ -101,6 +101,9 @@ template <typename Form>
 void fields(Form&, ZeroWork&) {}
 
 template <typename Form>
+void fields(Form&, CopyWork&) {}
+
+template <typename Form>
 void fields(Form& form, Operand& operand) {
   form("buffer", operand.buffer, -1);
   form("offset", operand.offset, 0);
@@ -143,6 +146,7 @@ void fields(Form& form, Program& program) {
   form("world", program.world, 1);
   form("private_bytes", program.private_bytes, 0);
   form("window_bytes", program.window_bytes, 0);
+  form("host_bytes", program.host_bytes, 0);
 }
 
 /// The operand lines of a batch slot and of the host; `visit(word, operand)`.
@@ -165,8 +169,8 @@ void operands(HostOperands& host, Visit&& visit) {
 }
 
 /// First words of the lines that hold an alternative of a variant, in the variant's order.
-inline constexpr std::string_view kWorkWords[] = {"kernel", "slice",     "collective",
-                                                  "window", "optimizer", "zero"};
+inline constexpr std::string_view kWorkWords[] = {"kernel",    "slice", "collective", "window",
+                                                  "optimizer", "zero",  "copy"};
 inline constexpr std::string_view kParameterWords[] = {
     "none", "einsum", "norm", "rope", "attention", "gelu", "vocabulary", "dropout"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);
@@ -177,7 +181,7 @@ template <typename Enum>
 struct Words;
 template <>
 struct Words<Lane> {
-  static constexpr std::string_view list[] = {"private", "window"};
+  static constexpr std::string_view list[] = {"private", "window", "host"};
 };
 template <>
 struct Words<Category> {

@@ -35,8 +35,7 @@ void check_groups(const Program& program) {
 void check_buffers(const Program& program) {
   bool transient_seen = false;
   for (const Buffer& buffer : program.buffers) {
-    const std::int64_t lane =
-        buffer.lane == Lane::Private ? program.private_bytes : program.window_bytes;
+    const std::int64_t lane = lane_bytes(program, buffer.lane);
     SW_CHECK(buffer.bytes >= 0 && buffer.offset >= 0 && buffer.offset % kAlignment == 0,
              "rank {}: buffer '{}' of {} bytes at offset {}: not aligned to {}", program.rank,
              buffer.name, buffer.bytes, buffer.offset, kAlignment);
@@ -153,8 +152,9 @@ void verify(const Program& program) {
     SW_CHECK(program.buffers[b].persistent || lifetimes.used(static_cast<BufferId>(b)),
              "rank {}: no instruction uses buffer '{}'", program.rank, program.buffers[b].name);
   }
-  check_overlap(program, lifetimes, Lane::Private);
-  check_overlap(program, lifetimes, Lane::Window);
+  for (const Lane lane : {Lane::Private, Lane::Window, Lane::Host}) {
+    check_overlap(program, lifetimes, lane);
+  }
 }
 
 }  // namespace sw

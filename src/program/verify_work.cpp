@@ -28,6 +28,7 @@ class WorkRules {
            work.accumulate.size());
     check_outputs_exist();
     check_in_place(counts->in_place);
+    stays_on_device();
   }
 
   void operator()(const SliceWork& work) const {
@@ -47,11 +48,25 @@ class WorkRules {
              to_text(input.shape), to_text(output.shape));
     }
     check_in_place(false);
+    stays_on_device();
+  }
+
+  void operator()(const CopyWork&) const {
+    counts("a copy", 1, 1);
+    const Operand& input = instruction_.inputs[0];
+    const Operand& output = instruction_.outputs[0];
+    check_(input.dtype == output.dtype && input.shape == output.shape, "a copy of {} {} as {} {}",
+           to_text(input.dtype), to_text(input.shape), to_text(output.dtype),
+           to_text(output.shape));
+    check_(on_host(input) != on_host(output),
+           "a copy from '{}' to '{}' does not cross the link to the host", name_of(input),
+           name_of(output));
   }
 
   void operator()(const CollectiveWork& work) const;
 
   void operator()(const WindowWork& work) const {
+    stays_on_device();
     switch (work.kind) {
       case WindowKind::FinishCount:
         counts("finish_count", 1, 1);
@@ -100,6 +115,7 @@ class WorkRules {
   void operator()(const ZeroWork&) const {
     counts("zero", 0, 1);
     check_outputs_exist();
+    stays_on_device();
   }
 
  private:
@@ -125,6 +141,22 @@ class WorkRules {
   void check_outputs_exist() const {
     for (const Operand& output : instruction_.outputs) {
       check_(output.buffer >= 0, "an output has no buffer");
+    }
+  }
+  [[nodiscard]] bool on_host(const Operand& operand) const {
+    return operand.buffer >= 0 &&
+           program_.buffers[static_cast<std::size_t>(operand.buffer)].lane == Lane::Host;
+  }
+  [[nodiscard]] std::string name_of(const Operand& operand) const {
+    return operand.buffer < 0 ? "nothing"
+                              : program_.buffers[static_cast<std::size_t>(operand.buffer)].name;
+  }
+  void stays_on_device() const {
+    for (const auto* operands : {&instruction_.inputs, &instruction_.outputs}) {
+      for (const Operand& operand : *operands) {
+        check_(!on_host(operand), "it touches '{}', which is in the host's memory",
+               name_of(operand));
+      }
     }
   }
   void check_in_place(bool allowed) const;

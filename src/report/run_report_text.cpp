@@ -101,13 +101,24 @@ std::string collectives_text(const Json& ledger) {
   return ledger.at("collectives").empty() ? text + "  none\n" : text;
 }
 
-std::string memory_text(const Json& ledger) {
-  std::string text = "\npeak memory of a rank, planned and measured\n";
-  for (const Json& row : ledger.at("memory")) {
+/// A line per rank: what was planned and measured under `what`.
+std::string memory_lines(const Json& rows, const std::string& what) {
+  std::string text;
+  for (const Json& row : rows) {
+    const Json& planned = row.at("planned_" + what);
+    const Json& measured = row.at("measured_" + what);
     text += fmt::format("  rank {:<4} {:>14} {} {:<14} ({})\n", row.at("rank").dump(),
-                        row.at("planned_peak").dump(),
-                        sign(row.at("planned_peak"), row.at("measured_peak")),
-                        row.at("measured_peak").dump(), bytes(row.at("measured_peak")));
+                        planned.dump(), sign(planned, measured), measured.dump(), bytes(measured));
+  }
+  return text;
+}
+
+std::string memory_text(const Json& ledger) {
+  const Json& rows = ledger.at("memory");
+  std::string text = "\npeak memory of a rank, planned and measured\n" + memory_lines(rows, "peak");
+  const auto on_host = [](const Json& row) { return row.value("planned_host", 0LL) > 0; };
+  if (std::any_of(rows.begin(), rows.end(), on_host)) {
+    text += "\nof its host\n" + memory_lines(rows, "host");
   }
   if (const auto peak = ledger.find("process_peak"); peak != ledger.end() && peak->is_number()) {
     text += fmt::format("  the whole process, by the control group: {}\n", bytes(*peak));

@@ -131,8 +131,8 @@ void Executor::State::add_steps(const RankMemory& memory) {
     Lane& lane = lanes[static_cast<std::size_t>(instruction.stream)];
     Step step;
     step.id = static_cast<InstructionId>(i);
-    step.work = prepare_work(program, instruction, memory, communicators, options.algorithm,
-                             lane.team->threads());
+    step.work =
+        prepare_work(program, instruction, memory, communicators, options, lane.team->threads());
     for (const InstructionId before : order.predecessors(step.id)) {
       if (before == order.previous(step.id)) continue;
       step.after.push_back(&flags[static_cast<std::size_t>(before)]);
@@ -226,12 +226,17 @@ Ledger Executor::ledger() const {
   Ledger ledger;
   for (const State::Lane& lane : state_->lanes) {
     for (const Step& step : lane.steps) {
-      if (step.work.collective == nullptr) continue;
       const Instruction& instruction =
           state_->program.instructions[static_cast<std::size_t>(step.id)];
-      const auto& work = std::get<CollectiveWork>(instruction.work);
+      if (!communicates(instruction)) continue;
+      LedgerEntry& entry = ledger[ledger_key(state_->program, instruction)];
+      if (const CopyCount* copies = step.work.copies.get()) {
+        entry.calls += copies->calls;
+        entry.sent_bytes += copies->bytes;
+        entry.seconds += copies->seconds;
+        continue;
+      }
       const CollectiveResult result = step.work.collective->result();
-      LedgerEntry& entry = ledger[{work.kind, group_of(state_->program, work).axis}];
       entry.calls += result.calls;
       entry.sent_bytes += result.sent_bytes;
       entry.seconds += result.seconds;
@@ -245,6 +250,7 @@ void Executor::reset_ledger() {
   for (State::Lane& lane : state_->lanes) {
     for (Step& step : lane.steps) {
       if (step.work.collective != nullptr) step.work.collective->reset();
+      if (step.work.copies != nullptr) *step.work.copies = {};
     }
   }
 }

@@ -13,9 +13,9 @@
 
 namespace sw {
 
-/// The memory of a rank: the private arena and the window, filled with the pattern that tells
-/// touched bytes from untouched ones. Shared by the Programs of a run. Each is longer than planned
-/// by a guard, so that a write past the plan shows as a measured peak above it.
+/// The memory of a rank: the private arena, the window and the host's, filled with the pattern that
+/// tells touched bytes from untouched ones. Shared by the Programs of a run. Each is longer than
+/// planned by a guard, so that a write past the plan shows as a measured peak above it.
 class RankMemory {
  public:
   /// Large enough for each of `programs`; collective over `world` (it allocates the window).
@@ -27,9 +27,14 @@ class RankMemory {
   /// Highest byte touched in the private arena plus highest touched in the window: the measured
   /// peak. Equal to MemoryAccount::peak once a Program has run with its persistent buffers written.
   [[nodiscard]] std::int64_t measured_peak() const;
+  /// The same of the host's memory; equal to MemoryAccount::host.
+  [[nodiscard]] std::int64_t measured_host() const;
 
  private:
+  [[nodiscard]] std::span<std::byte> lane(Lane lane) const;
+
   Arena private_;
+  Arena host_;
   std::span<std::byte> window_;
   std::span<std::byte> control_;
 };
@@ -38,6 +43,9 @@ struct ExecutorOptions {
   Algorithm algorithm = Algorithm::Direct;
   int threads = 1;
   bool may_spin = true;
+  /// Copies between device and host take as long as on a link of this speed, each way; 0 = as fast
+  /// as this machine's memory.
+  double host_link_bytes_per_s = 0;
 };
 
 /// Runs one Program of one rank again and again. Everything is prepared in the constructor

@@ -1,8 +1,10 @@
 #include "runtime/prepared_work.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -15,13 +17,13 @@ namespace {
 class Preparation {
  public:
   Preparation(const Program& program, const Instruction& instruction, const RankMemory& memory,
-              const std::vector<std::unique_ptr<Communicator>>& communicators, Algorithm algorithm,
-              int threads)
+              const std::vector<std::unique_ptr<Communicator>>& communicators,
+              const ExecutorOptions& options, int threads)
       : program_(program),
         instruction_(instruction),
         memory_(memory),
         communicators_(communicators),
-        algorithm_(algorithm),
+        options_(options),
         threads_(threads) {}
 
   PreparedWork operator()(const KernelWork& work) const {
@@ -36,7 +38,7 @@ class Preparation {
     SW_CHECK(needed <= scratch_bytes, "'{}' needs {} bytes of scratch on {} threads and has {}",
              instruction_.name, needed, threads_, scratch_bytes);
     touch_end(scratch, scratch_bytes);
-    return {kernels::prepare(call, scratch, threads_), nullptr};
+    return {kernels::prepare(call, scratch, threads_)};
   }
 
   PreparedWork operator()(const SliceWork& work) const {
@@ -57,11 +59,31 @@ class Preparation {
       std::memcpy(to + i * block, from + i * stride, static_cast<std::size_t>(block));
     };
     // By reference: a std::function made at run time would allocate.
-    return {[=](Team& team) { team.run(outer, std::cref(copy_block)); }, nullptr};
+    return {[=](Team& team) { team.run(outer, std::cref(copy_block)); }};
+  }
+
+  /// A link slower than memory is modelled by waiting, as for a copy that the device does alone.
+  PreparedWork operator()(const CopyWork&) const {
+    const std::byte* from = memory_.address(program_, instruction_.inputs[0]);
+    std::byte* to = memory_.address(program_, instruction_.outputs[0]);
+    const std::int64_t bytes = bytes_of(instruction_.inputs[0]);
+    const double rate = options_.host_link_bytes_per_s;
+    const std::chrono::duration<double> least(rate > 0 ? static_cast<double>(bytes) / rate : 0);
+    auto count = std::make_unique<CopyCount>();
+    const auto copy = [=, count = count.get()](Team&) {
+      using Clock = std::chrono::steady_clock;
+      const Clock::time_point start = Clock::now();
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+      std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(least));
+      ++count->calls;
+      count->bytes += bytes;
+      count->seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    return {.run = copy, .copies = std::move(count)};
   }
 
   PreparedWork operator()(const CollectiveWork& work) const {
-    const CollectiveSizes sizes = sizes_of(instruction_, algorithm_);
+    const CollectiveSizes sizes = sizes_of(instruction_, options_.algorithm);
     Collective collective{.kind = work.kind,
                           .op = work.op,
                           .algorithm = sizes.algorithm,
@@ -84,10 +106,10 @@ class Preparation {
   }
 
   PreparedWork operator()(const WindowWork&) const {
-    return {prepare_window_work(program_, instruction_, memory_), nullptr};
+    return {prepare_window_work(program_, instruction_, memory_)};
   }
   PreparedWork operator()(const OptimizerWork&) const {
-    return {prepare_optimizer_work(program_, instruction_, memory_), nullptr};
+    return {prepare_optimizer_work(program_, instruction_, memory_)};
   }
 
   PreparedWork operator()(const ZeroWork&) const {
@@ -99,7 +121,7 @@ class Preparation {
                   static_cast<std::size_t>(std::min(kBlock, bytes - i * kBlock)));
     };
     const std::int64_t blocks = (bytes + kBlock - 1) / kBlock;
-    return {[=](Team& team) { team.run(blocks, std::cref(clear_block)); }, nullptr};
+    return {[=](Team& team) { team.run(blocks, std::cref(clear_block)); }};
   }
 
  private:
@@ -125,7 +147,7 @@ class Preparation {
   const Instruction& instruction_;
   const RankMemory& memory_;
   const std::vector<std::unique_ptr<Communicator>>& communicators_;
-  Algorithm algorithm_;
+  const ExecutorOptions& options_;
   int threads_;
 };
 
@@ -134,8 +156,8 @@ class Preparation {
 PreparedWork prepare_work(const Program& program, const Instruction& instruction,
                           const RankMemory& memory,
                           const std::vector<std::unique_ptr<Communicator>>& communicators,
-                          Algorithm algorithm, int threads) {
-  return std::visit(Preparation(program, instruction, memory, communicators, algorithm, threads),
+                          const ExecutorOptions& options, int threads) {
+  return std::visit(Preparation(program, instruction, memory, communicators, options, threads),
                     instruction.work);
 }
 

@@ -29,6 +29,11 @@ double seconds_of(const Program& program, const Instruction& instruction, Algori
            static_cast<double>(sent_bytes(program, instruction, algorithm)) /
                machine.link_bytes_per_s;
   }
+  if (std::holds_alternative<CopyWork>(instruction.work)) {
+    return machine.instruction_s +
+           static_cast<double>(moved_bytes(program, instruction, algorithm)) /
+               machine.host_link_bytes_per_s;
+  }
   return machine.instruction_s +
          std::max(instruction.flops / machine.flops_per_s,
                   static_cast<double>(touched_bytes(instruction)) / machine.memory_bytes_per_s);
@@ -38,11 +43,10 @@ Ledger ledger_of(const Program& program, const std::vector<Moment>& moments, Alg
   Ledger ledger;
   for (std::size_t i = 0; i < moments.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    const auto* work = std::get_if<CollectiveWork>(&instruction.work);
-    if (work == nullptr) continue;
-    LedgerEntry& entry = ledger[{work->kind, group_of(program, *work).axis}];
+    if (!communicates(instruction)) continue;
+    LedgerEntry& entry = ledger[ledger_key(program, instruction)];
     ++entry.calls;
-    entry.sent_bytes += sent_bytes(program, instruction, algorithm);
+    entry.sent_bytes += moved_bytes(program, instruction, algorithm);
     entry.seconds += moments[i].end - moments[i].start;
     entry.wait_seconds += moments[i].begin - moments[i].start;
   }

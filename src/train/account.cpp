@@ -28,7 +28,7 @@ Json to_json(const Ledger& ledger) {
 Ledger ledger_from(const Json& rows) {
   Ledger ledger;
   for (const Json& row : rows) {
-    ledger[{collective_from_text(row.at("kind").get<std::string>()),
+    ledger[{traffic_from_text(row.at("kind").get<std::string>()),
             row.at("axis").get<std::string>()}] = {row.at("calls"), row.at("sent_bytes"),
                                                    row.at("seconds"), row.at("wait_seconds")};
   }
@@ -76,9 +76,8 @@ struct Both {
   std::vector<Ledger> planned, measured;
 };
 
-std::map<std::pair<CollectiveKind, std::string>, LedgerRow> by_key(
-    const std::vector<Ledger>& ledgers) {
-  std::map<std::pair<CollectiveKind, std::string>, LedgerRow> rows;
+std::map<std::pair<Traffic, std::string>, LedgerRow> by_key(const std::vector<Ledger>& ledgers) {
+  std::map<std::pair<Traffic, std::string>, LedgerRow> rows;
   for (const LedgerRow& row : merge(ledgers)) {
     rows[{row.kind, row.axis}] = row;
   }
@@ -122,6 +121,8 @@ void write_rank_account(const std::filesystem::path& path, const Session& sessio
   account["measured"] = to_json(session.measured());
   account["planned_peak"] = session.planned_peak();
   account["measured_peak"] = session.measured_peak();
+  account["planned_host"] = session.planned_host();
+  account["measured_host"] = session.measured_host();
   account["trace"] = trace_events(session.training_program(), session.timeline());
   write_whole_file(real_files(), path, account.dump());
 }
@@ -140,8 +141,11 @@ bool merge_rank_accounts(const std::filesystem::path& run_folder,
     ledger["steps"] = account.at("steps");
     memory.push_back({{"rank", account.at("rank")},
                       {"planned_peak", account.at("planned_peak")},
-                      {"measured_peak", account.at("measured_peak")}});
-    equal = equal && account.at("planned_peak") == account.at("measured_peak");
+                      {"measured_peak", account.at("measured_peak")},
+                      {"planned_host", account.at("planned_host")},
+                      {"measured_host", account.at("measured_host")}});
+    equal = equal && account.at("planned_peak") == account.at("measured_peak") &&
+            account.at("planned_host") == account.at("measured_host");
     for (const Json& event : account.at("trace")) {
       trace.push_back(event);
     }

@@ -87,7 +87,8 @@ Session::Session(const Compilation& compilation, World& world, std::int64_t cont
                 static_cast<std::size_t>(state_.buffers[i].bytes));
   }
   team_ = std::make_unique<Team>(options.threads);
-  const ExecutorOptions executor{options.parallel.algorithm, options.threads, can_spin(options)};
+  const ExecutorOptions executor{options.parallel.algorithm, options.threads, can_spin(options),
+                                 options.parallel.offload_gb_per_s * 1e9};
   train_executor_ = std::make_unique<Executor>(training_, world, *memory_, *team_, executor);
   evaluate_executor_ = std::make_unique<Executor>(evaluation_, world, *memory_, *team_, executor);
 }
@@ -126,16 +127,26 @@ std::vector<std::pair<const char*, BufferId>> moments(const Unit& unit) {
 void Session::set_weights(const Unit& unit, std::int64_t begin, std::span<const float> values) {
   const Range range{begin, begin + static_cast<std::int64_t>(values.size())};
   std::byte* weights = address(state_.weights(unit, range));
+  const auto round_to = [](std::span<const float> from, std::byte* to) {
+    std::transform(from.begin(), from.end(), reinterpret_cast<BFloat16*>(to), to_bfloat16);
+  };
   if (state_.options.precision == DType::Float32) {
     std::copy(values.begin(), values.end(), reinterpret_cast<float*>(weights));
-    return;
+  } else {
+    round_to(values, weights);
   }
-  std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(weights), to_bfloat16);
   const Range kept = state_.optimizer_range(unit);
   const Range mine{std::max(range.begin, kept.begin), std::min(range.end, kept.end)};
-  if (unit.master >= 0 && mine.size() > 0) {
-    const auto first = values.begin() + (mine.begin - begin);
-    std::copy(first, first + mine.size(), floats(unit.master, mine.begin - kept.begin));
+  if (mine.size() <= 0) {
+    return;
+  }
+  const auto owned = values.subspan(static_cast<std::size_t>(mine.begin - begin),
+                                    static_cast<std::size_t>(mine.size()));
+  if (unit.master >= 0) {
+    std::copy(owned.begin(), owned.end(), floats(unit.master, mine.begin - kept.begin));
+  }
+  if (unit.rounded >= 0) {
+    round_to(owned, address(state_.rounded(unit, mine)));
   }
 }
 
@@ -335,6 +346,10 @@ std::int64_t Session::planned_peak() const {
     window_bytes = std::max(window_bytes, evaluation_.window_bytes);
   }
   return private_bytes + window_bytes;
+}
+
+std::int64_t Session::planned_host() const {
+  return std::max(training_.host_bytes, evaluations_ > 0 ? evaluation_.host_bytes : 0);
 }
 
 const Timeline& Session::timeline() const { return train_executor_->timeline(); }

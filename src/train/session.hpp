@@ -87,6 +87,9 @@ class Session {
   [[nodiscard]] Ledger planned() const;
   [[nodiscard]] std::int64_t planned_peak() const;
   [[nodiscard]] std::int64_t measured_peak() const { return memory_->measured_peak(); }
+  /// The same of the host's memory.
+  [[nodiscard]] std::int64_t planned_host() const;
+  [[nodiscard]] std::int64_t measured_host() const { return memory_->measured_host(); }
   [[nodiscard]] const Timeline& timeline() const;
   [[nodiscard]] std::span<std::byte> control() const { return memory_->control(); }
 

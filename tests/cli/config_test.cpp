@@ -194,6 +194,11 @@ TEST(Config, AGroupThatSharesNothingOutIsRefused) {
   EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.zero_group=2", "parallel.zero=0"}),
               HasSubstr("shares nothing"));
   EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.zero_group=3"}), HasSubstr("divide"));
+  EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.zero=1", "parallel.offload=parameters"}),
+              HasSubstr("use zero = 3 (or 0)"));
+  EXPECT_EQ(refusal("", {"parallel.dp=2", "parallel.zero=3", "parallel.offload=parameters"}),
+            "accepted");
+  EXPECT_THAT(refusal("", {"parallel.offload_gb_per_s=10"}), HasSubstr("nothing is copied"));
 }
 
 TEST(Config, PipelinesThatContradictThemselvesAreRefused) {
@@ -205,14 +210,14 @@ TEST(Config, PipelinesThatContradictThemselvesAreRefused) {
 }
 
 TEST(Config, WhatIsNotBuiltIsRefusedByName) {
-  EXPECT_EQ(unsupported("", {"parallel.offload=optimizer"}),
-            "run.toml: parallel.offload = \"optimizer\": offloading is not in this version");
+  EXPECT_EQ(unsupported("", {"parallel.pipeline=pipedream"}),
+            "run.toml: parallel.pipeline = \"pipedream\": asynchronous pipelining with weight "
+            "stashing is not in this version");
   EXPECT_THAT(unsupported("", {"parallel.cp=2"}), HasSubstr("parallel.context = \"ring\""));
   EXPECT_EQ(unsupported("", {"parallel.cp=2", "parallel.context=gather"}), "accepted");
-  for (const char* set :
-       {"parallel.offload=optimizer", "parallel.pipeline=pipedream",
-        "parallel.pipeline=pipedream_2bw", "train.precision=float16", "parallel.communicator=mpi",
-        "parallel.communicator=nccl", "parallel.gather_before_dispatch=true"}) {
+  for (const char* set : {"parallel.pipeline=pipedream", "parallel.pipeline=pipedream_2bw",
+                          "train.precision=float16", "parallel.communicator=mpi",
+                          "parallel.communicator=nccl", "parallel.gather_before_dispatch=true"}) {
     const std::string path = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));
   }

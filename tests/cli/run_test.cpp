@@ -190,7 +190,7 @@ TEST_F(Run, BadInputIsRefusedBeforeAnythingIsWritten) {
       {"data.train=[\"nothing.txt\"]", "nothing.txt"},
       {"parallel.tp=3", "3"},
       {"train.global_batch=7", "7"},
-      {"parallel.offload=optimizer", "not in this version"},
+      {"parallel.pipeline=pipedream", "not in this version"},
       {"parallel.pp=3", "decoder layers"},
       {"model.config.vocab_size=100", "100"},
       {"train.freeze=[\"nothing*\"]", "nothing*"},

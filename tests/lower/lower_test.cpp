@@ -39,7 +39,7 @@ std::int64_t unit_bytes(const Program& program, const std::string& kind) {
   return bytes;
 }
 
-std::int64_t sent(const Ledger& ledger, CollectiveKind kind, const char* axis) {
+std::int64_t sent(const Ledger& ledger, Traffic kind, const char* axis) {
   const auto found = ledger.find({kind, axis});
   return found == ledger.end() ? 0 : found->second.sent_bytes;
 }
@@ -191,6 +191,50 @@ TEST(GradientPrecision, IsThatOfAccumulatorsAndOfTheWire) {
     };
     EXPECT_EQ(2 * gradients_sent(halves), gradients_sent(numbers)) << "level " << zero;
     EXPECT_GT(gradients_sent(halves), 0);
+  }
+}
+
+/// What the optimizer updates of a unit crosses the link once each way a window; with weights on
+/// the host, each unit also once per use (embedding and head: once a micro-batch), and no update
+/// returns.
+TEST(Offload, SendsGradientsOutAndWeightsBack) {
+  for (const auto& [offload, zero] :
+       {std::pair{Offload::Optimizer, 0}, std::pair{Offload::Optimizer, 1},
+        std::pair{Offload::Optimizer, 3}, std::pair{Offload::Parameters, 3},
+        std::pair{Offload::Parameters, 0}}) {
+    for (const DType precision : {DType::Float32, DType::BFloat16}) {
+      CompileOptions options = options_of(2, 1, zero);
+      options.precision = precision;
+      options.parallel.offload = offload;
+      const Compilation compilation(options);
+      const Program program = compilation.training(1);
+      const Ledger ledger = planned_ledger(program, Algorithm::Direct);
+      const std::int64_t share = zero == 0 ? 1 : 2;
+      std::int64_t elements = 0;
+      std::int64_t uses = 0;
+      for (const Unit& unit : compilation.state(1).units) {
+        elements += unit.elements / share;
+        const bool once = unit.name.find("embed") != std::string::npos ||
+                          unit.name.find("head") != std::string::npos;
+        uses += unit.elements / share * (once ? 1 : 2);
+      }
+      EXPECT_EQ(sent(ledger, CopyDirection::ToHost, "host"), 4 * elements);
+      const std::int64_t back = offload == Offload::Optimizer ? elements : 2 * uses;
+      const std::int64_t size = size_of(precision);
+      EXPECT_EQ(sent(ledger, CopyDirection::ToDevice, "host"), size * back) << zero;
+      const MemoryAccount memory = memory_account(program);
+      EXPECT_EQ(memory.optimizer, 0);
+      EXPECT_EQ(memory.parameters == 0, offload == Offload::Parameters);
+      options.parallel.offload = Offload::None;
+      const MemoryAccount without = memory_account(Compilation(options).training(1));
+      EXPECT_LT(memory.peak, without.peak);
+      // Optimizer state, a copy of the gradients it reads, and the weights it writes or keeps.
+      const std::int64_t host_weights =
+          precision == DType::BFloat16 || offload == Offload::Optimizer
+              ? 4 + (precision == DType::BFloat16 ? 2 : 0)
+              : 4;
+      EXPECT_EQ(memory.host, (8 + 4 + host_weights) * elements);
+    }
   }
 }
 

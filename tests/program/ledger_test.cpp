@@ -30,13 +30,36 @@ TEST(Merge, TakesTheLargestOverRanksAndTheSumAndLeavesReceivesOut) {
   const std::vector<LedgerRow> rows = merge(
       {{{reduce, {2, 10, 1.5, 0.5}}}, {{reduce, {3, 7, 1.0, 0.75}}, {receive, {1, 0, 1, 1}}}});
   ASSERT_EQ(rows.size(), 1U);
-  EXPECT_EQ(rows[0].kind, CollectiveKind::AllReduce);
+  EXPECT_EQ(rows[0].kind, Traffic(CollectiveKind::AllReduce));
   EXPECT_EQ(rows[0].axis, "dp");
   EXPECT_EQ(rows[0].calls, 3);
   EXPECT_EQ(rows[0].sent_bytes_per_rank, 10);
   EXPECT_EQ(rows[0].sent_bytes, 17);
   EXPECT_EQ(rows[0].seconds, 1.5);
   EXPECT_EQ(rows[0].wait_seconds, 0.75);
+}
+
+TEST(PlannedLedger, CountsTheBytesOfCopiesEachWay) {
+  Builder b;
+  const Operand x = b.state("x", {5});
+  const Operand kept = b.state("kept", {5}, Lane::Host);
+  b.add("out", CopyWork{}, {x}, {kept});
+  b.add("in", CopyWork{}, {kept}, {x});
+  b.add("in", CopyWork{}, {test::part(kept, 1, 2)}, {test::part(x, 3, 2)});
+  const Program program = b.finish();
+  EXPECT_NO_THROW(verify(program));
+  const Ledger ledger = planned_ledger(program, Algorithm::Direct);
+  EXPECT_EQ(ledger.size(), 2U);
+  EXPECT_EQ(ledger.at({CopyDirection::ToHost, "host"}), (LedgerEntry{1, 20, 0, 0}));
+  EXPECT_EQ(ledger.at({CopyDirection::ToDevice, "host"}), (LedgerEntry{2, 28, 0, 0}));
+  EXPECT_EQ(exposed_communication(program, {{0, 0, 1}, {1, 1, 3}}), 3);
+}
+
+TEST(Traffic, IsReadFromTheWordsItIsWrittenWith) {
+  for (const Traffic traffic : {Traffic(CollectiveKind::AllGather), Traffic(CopyDirection::ToHost),
+                                Traffic(CopyDirection::ToDevice)}) {
+    EXPECT_EQ(traffic_from_text(to_text(traffic)), traffic);
+  }
 }
 
 TEST(ExposedCommunication, IsWhereNothingComputes) {

@@ -224,8 +224,9 @@ TEST(ProgramText, SaysWhereItCannotBeRead) {
   EXPECT_THAT(refusal("program\nprogram\n"), HasSubstr("line 2, column 1"));
   EXPECT_THAT(refusal("program rank x\n"),
               HasSubstr("line 1, column 14: expected a whole number and found 'x'"));
-  EXPECT_THAT(refusal("program\n\nbuffer lane wimdow\n"),
-              HasSubstr("line 3, column 13: expected one of private, window and found 'wimdow'"));
+  EXPECT_THAT(
+      refusal("program\n\nbuffer lane wimdow\n"),
+      HasSubstr("line 3, column 13: expected one of private, window, host and found 'wimdow'"));
   EXPECT_THAT(refusal("program rank 99999999999\n"), HasSubstr("a whole number that fits"));
   EXPECT_THAT(refusal("program\nbuffer bytes 1 lane window\n"),
               HasSubstr("line 2, column 16: expected the end of the line"));

@@ -56,6 +56,37 @@ Operand whole(BufferId buffer) { return {buffer, 0, DType::Float32, {}}; }
 
 TEST(Verify, AcceptsASoundProgram) { EXPECT_NO_THROW(verify(sound().finish())); }
 
+TEST(Verify, LetsOnlyCopiesAndTheOptimizerTouchTheHost) {
+  const auto refusal_of = [](const auto& add) {
+    Builder b;
+    const Operand x = b.state("x", {8});
+    const Operand kept = b.state("kept", {8}, Lane::Host);
+    add(b, x, kept);
+    try {
+      verify(b.finish());
+    } catch (const InternalError& error) {
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  const auto copy = [](Builder& b, const Operand& from, const Operand& to) {
+    b.add("copy", CopyWork{}, {from}, {to});
+  };
+  EXPECT_EQ(refusal_of(copy), "not refused");
+  EXPECT_THAT(refusal_of([&](Builder& b, const Operand& x, const Operand&) { copy(b, x, x); }),
+              HasSubstr("from 'x' to 'x' does not cross the link"));
+  EXPECT_THAT(refusal_of([&](Builder& b, const Operand& x, const Operand& kept) {
+                copy(b, part(x, 0, 4), part(kept, 0, 3));
+              }),
+              HasSubstr("a copy of float32 [4] as float32 [3]"));
+  EXPECT_THAT(refusal_of([](Builder& b, const Operand& x, const Operand& kept) {
+                b.kernel("add", {x, kept}, x);
+              }),
+              HasSubstr("touches 'kept', which is in the host's memory"));
+  EXPECT_THAT(refusal_of([](Builder& b, const Operand&, const Operand& kept) { b.zero(kept); }),
+              HasSubstr("touches 'kept'"));
+}
+
 TEST(Verify, RefusesOperandsOutsideBuffers) {
   EXPECT_THAT(refusal([](Program& p) { instruction(p, 0).outputs[0].shape = {9}; }),
               HasSubstr("'zero' uses 36 bytes at 0 of buffer 'x', which has 32"));

@@ -392,6 +392,10 @@ CompileOptions drawn_layout(std::uint64_t number) {
     parallel.recompute = static_cast<Recompute>(pick(3));
     options.precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
     options.gradient_precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
+    parallel.offload = static_cast<Offload>(pick(4) % 3);
+    if (parallel.offload == Offload::Parameters && parallel.zero % 3 != 0 && data > 1) {
+      parallel.offload = Offload::Optimizer;
+    }
     return options;
   }
 }
@@ -433,6 +437,29 @@ TEST(Layouts, DrawnByLotEqualOneRank) {
     const CompileOptions options = drawn_layout(static_cast<std::uint64_t>(number));
     SCOPED_TRACE(fmt::format("layout {}: {}", number, to_text(options)));
     equals_one_rank(options);
+  }
+}
+
+/// The update does the same arithmetic on the host, and copies change nothing.
+TEST(Bits, AreTheSameWithOffload) {
+  for (const auto& [offload, dp, zero, pp] :
+       {std::tuple{Offload::Optimizer, 2, 1, 1}, std::tuple{Offload::Optimizer, 2, 2, 2},
+        std::tuple{Offload::Parameters, 2, 3, 1}, std::tuple{Offload::Parameters, 1, 0, 2}}) {
+    for (const DType precision : {DType::Float32, DType::BFloat16}) {
+      CompileOptions options = options_of(tiny_llama(4, 2, pp == 2), dp, 2);
+      options.precision = precision;
+      options.parallel.layout.pp = pp;
+      options.parallel.zero = zero;
+      options.freeze = {"*layers.0*down*"};
+      const SideRecord base = run(options, 3);
+      options.parallel.offload = offload;
+      options.parallel.prefetch = zero == 3 ? 2 : 1;
+      SCOPED_TRACE(fmt::format("zero {} pp {} {}", zero, pp, sw::to_text(precision)));
+      const SideRecord other = run(options, 3);
+      same_bits(base, other);
+      EXPECT_TRUE(other.account_equal);
+      EXPECT_TRUE(other.replicas_equal);
+    }
   }
 }
 
