@@ -4,19 +4,11 @@
 #include <span>
 #include <string>
 
+#include "base/exit_status.hpp"
 #include "cli/arguments.hpp"
 #include "cli/environment.hpp"
 
 namespace sw {
-
-/// Exit statuses; part of the interface.
-enum ExitStatus : int {
-  kDone = 0,
-  kFailed = 1,   ///< the run failed
-  kRefused = 2,  ///< configuration, data or usage is wrong; nothing was written
-  kComparisonFailed = 3,
-  kStopped = 75,  ///< by a signal: run again with --resume
-};
 
 /// A parsed command, ready to run; returns the exit status, throws what `main` prints.
 using Action = std::function<int(const Environment&)>;

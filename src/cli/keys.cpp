@@ -322,8 +322,8 @@ std::string Key::type() const {
 }
 
 std::span<const Key> run_file_keys() {
-  static const std::vector<Key> keys = all_keys();
-  return keys;
+  static const std::vector<Key> kKeys = all_keys();
+  return kKeys;
 }
 
 const Key* find_key(std::string_view path) {

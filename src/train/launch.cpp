@@ -23,9 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A status with which a rank ends in good order, beside 0 and kStoppedStatus.
-constexpr int kComparisonFailed = 3;
-
 [[noreturn]] void fail(const char* what) {
   throw DeviceError(fmt::format("could not {}: {}", what, std::strerror(errno)));
 }
@@ -220,7 +217,7 @@ class Launcher {
                                  ::strsignal(WTERMSIG(status))));
         } else if (process.status == 127) {
           died(rank, fmt::format("could not start {}", options_.executable));
-        } else if (process.status != 0 && process.status != kStoppedStatus) {
+        } else if (process.status != kDone && process.status != kStopped) {
           failed(rank, process.status);
         }
       }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/exit_status.hpp"
 #include "comm/communicator.hpp"
 
 /// Local ranks as child processes of the command: fork and exec of the same binary, before any
@@ -19,12 +20,9 @@ struct LaunchOptions {
   std::string executable = "/proc/self/exe";
 };
 
-/// Exit status of a rank, and of a run, that a signal stopped at a step boundary.
-inline constexpr int kStoppedStatus = 75;
-
 /// How the ranks ended.
 struct LaunchResult {
-  int status = 0;       ///< 0 done, 1 failed, kStoppedStatus, else what all ranks ended with
+  int status = 0;       ///< kDone, kFailed, kStopped, else what all ranks ended with
   std::string message;  ///< of a failure: one sentence with the rank
 };
 

@@ -160,7 +160,7 @@ class RankTrainer {
     }
     write_rank_account(RunFolder{plan_.run_folder}.account_of(world_.rank()), session_,
                        state_.step - plan_.first_step);
-    return stopped ? kStoppedStatus : 0;
+    return stopped ? kStopped : 0;
   }
 
  private:

@@ -78,8 +78,9 @@ HWY_INLINE void load_rows_of(const StoredRows& from, float* to, std::int64_t to_
       for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
     }
     std::int64_t j = 0;
-    for (; j + lanes() <= from.size; j += lanes())
+    for (; j + lanes() <= from.size; j += lanes()) {
       store(load_as_floats(FloatTag(), row + j), out + j);
+    }
     for (; j < from.size; ++j) out[j] = as_float(row[j]);
     for (; j < to_row; ++j) out[j] = 0.0F;
   }
@@ -97,8 +98,9 @@ void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std:
                float* to, std::int64_t to_row) {
   std::int64_t row = 0;
 #if HWY_TARGET != HWY_SCALAR
-  for (; row + 4 <= rows; row += 4)
+  for (; row + 4 <= rows; row += 4) {
     turn_four(from + row * from_row, from_row, columns, to + row, to_row);
+  }
 #endif
   for (; row < rows; ++row) {
     for (std::int64_t c = 0; c < columns; ++c) to[c * to_row + row] = from[row * from_row + c];

@@ -10,6 +10,8 @@
 //
 #include "kernels/cpu/simd/vector-inl.hpp"
 
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): lanes of a register tile
+
 HWY_BEFORE_NAMESPACE();
 namespace sw::kernels::simd::HWY_NAMESPACE {
 
@@ -242,6 +244,8 @@ void multiply_tile(const Tile& tile) {
 
 }  // namespace sw::kernels::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
 
 #if HWY_ONCE
 namespace sw::kernels::simd {
