@@ -12,6 +12,7 @@ import collectives
 import limits
 import ranks
 import start
+import timed
 import train
 
 ROWS = {
@@ -21,6 +22,8 @@ ROWS = {
     "ranks": ranks.run,
     "train": train.run,
     "start": start.run,
+    "bubble": timed.run_bubble,
+    "overlap": timed.run_overlap,
 }
 
 
