@@ -4,7 +4,7 @@ namespace sw::ops {
 namespace {
 
 /// ids [B,S], w [V,D]; input 1 is the table in both the forward and the gradient.
-kernels::Parameters localize(kernels::Parameters, const Shapes& starts, const Shapes&) {
+kernels::Parameters localize(const kernels::Parameters&, const Shapes& starts, const Shapes&) {
   return kernels::VocabularyParameters{starts.at(1).at(0)};
 }
 

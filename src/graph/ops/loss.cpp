@@ -11,7 +11,7 @@ Shapes rows(const kernels::Parameters&, const Shapes& inputs) {
 }
 
 /// Batch or sequence cut in every input but the last `whole` ones; plus the rows given.
-auto cut_rows(std::size_t inputs, std::size_t whole, std::vector<Signature> more) {
+auto cut_rows(std::size_t inputs, std::size_t whole, const std::vector<Signature>& more) {
   return [=](const kernels::Parameters&, const Shapes&, const Shapes&) {
     std::vector<Signature> result{all_replicate(inputs, 1)};
     for (int d = 0; d < 2; ++d) {
@@ -26,7 +26,7 @@ auto cut_rows(std::size_t inputs, std::size_t whole, std::vector<Signature> more
 }
 
 /// Logits are input 0.
-kernels::Parameters localize(kernels::Parameters, const Shapes& starts, const Shapes&) {
+kernels::Parameters localize(const kernels::Parameters&, const Shapes& starts, const Shapes&) {
   return kernels::VocabularyParameters{starts.at(0).at(2)};
 }
 
