@@ -53,6 +53,13 @@ std::vector<Key> model_and_data_keys() {
        "The last, incomplete window of an epoch: filled up with masked rows, or dropped.",
        {"pad", "drop"}},
       {"data",
+       "balance",
+       SW_CHOICE(data.balance),
+       "Which samples of a window go to which rank and micro-batch: as they come, or so that all "
+       "have "
+       "about as many valid tokens, or as much attention to do.",
+       {"none", "tokens", "attention"}},
+      {"data",
        "bad_lines",
        SW_CHOICE(data.bad_lines),
        "A line that is no valid UTF-8 or JSON: stop, or skip and count.",

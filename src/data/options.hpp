@@ -11,6 +11,7 @@ struct DataOptions {
   enum class Documents : std::uint8_t { Isolated, Joined };
   enum class LastWindow : std::uint8_t { Pad, Drop };
   enum class BadLines : std::uint8_t { Stop, Skip };
+  enum class Balance : std::uint8_t { None, Tokens, Attention };
 
   std::vector<std::string> train = {};       ///< patterns, relative to the run file
   std::vector<std::string> validation = {};  ///< patterns, relative to the run file
@@ -19,6 +20,7 @@ struct DataOptions {
   std::int64_t sequence_length = 256;
   Documents documents = Documents::Isolated;
   LastWindow last_window = LastWindow::Pad;
+  Balance balance = Balance::None;  ///< which rows of a window go to which rank
   BadLines bad_lines = BadLines::Stop;
   std::int64_t max_bad_lines = 1000;  ///< with BadLines::Skip: more in one corpus are refused
   bool add_bos = false;

@@ -120,7 +120,8 @@ AccountResult account(std::string_view name, const Json& inputs) {
       }());
     }
   }
-  for (const auto& [input, value] : inputs.items()) {
+  for (const auto& item : inputs.items()) {
+    const std::string& input = item.key();
     const bool known = used.contains(input);
     if (!known && !(result.formulas.empty() && std::ranges::any_of(rules, [&](const Rule& rule) {
                       return std::ranges::count(inputs_of(rule), input) > 0;

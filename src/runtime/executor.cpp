@@ -79,8 +79,8 @@ struct Executor::State {
     bool publishes = false;
   };
 
-  State(const Program& program_, World& world_, const ExecutorOptions& options_)
-      : program(program_), world(world_), options(options_), flags(program_.instructions.size()) {}
+  State(const Program& of, World& in, const ExecutorOptions& with)
+      : program(of), world(in), options(with), flags(of.instructions.size()) {}
 
   const Program& program;
   World& world;

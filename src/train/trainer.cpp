@@ -10,6 +10,7 @@
 #include "base/json.hpp"
 #include "checkpoint/model_weights.hpp"
 #include "checkpoint/writer.hpp"
+#include "data/balance.hpp"
 #include "optim/schedule.hpp"
 #include "train/account.hpp"
 #include "train/launch.hpp"
@@ -194,7 +195,10 @@ class RankTrainer {
 
   /// The window's step, or its being passed over; then what all ranks know of it.
   StepMetrics step() {
-    const Window window = sampler_.window(state_.consumed_samples);
+    const RunOptions& options = plan_.options;
+    Window window = sampler_.window(state_.consumed_samples);
+    balance(window, corpus_, options.data.balance,
+            options.parallel.layout.dp * options.train.accumulation);
     std::int64_t valid = 0;
     for (const std::int64_t sample : window.samples) {
       valid += corpus_.valid_tokens(sample);

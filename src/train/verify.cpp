@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/writer.hpp"
+#include "data/balance.hpp"
 #include "optim/schedule.hpp"
 #include "train/trainer.hpp"
 
@@ -37,6 +38,8 @@ Job first_steps(const RunOptions& options, const Corpus& corpus, std::int64_t st
   for (std::int64_t s = 0; s < most && static_cast<std::int64_t>(job.windows.size()) < steps; ++s) {
     Window window = sampler.window(position);
     position = window.next;
+    balance(window, corpus, options.data.balance,
+            options.parallel.layout.dp * options.train.accumulation);
     std::int64_t valid = 0;
     for (const std::int64_t sample : window.samples) {
       valid += corpus.valid_tokens(sample);

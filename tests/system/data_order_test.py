@@ -49,6 +49,19 @@ class SampleOrder(shardwright.SystemTest):
             self.assertNotEqual(epoch, list(range(40)))
         self.assertEqual(len({tuple(epoch) for epoch in epochs}), 3)
 
+    def test_balanced_keeps_each_windows_samples_and_equals_one_rank(self):
+        # Rows of one document, and rows of many short ones.
+        self.write_documents(["a" * 16 * 20, *(["ab"] * 160)])
+        keys = {**self.keys, "train.global_batch": 8, "train.micro_batch": 2}
+        self.train("plain", keys, dp=2)
+        self.train("balanced", {**keys, "data.balance": "attention"}, dp=2)
+        plain, balanced = self.samples("plain"), self.samples("balanced")
+        self.assertNotEqual(plain, balanced)
+        self.assertEqual([sorted(window) for window in plain], [sorted(window) for window in balanced])
+        self.assert_close_losses(self.losses("balanced"), self.losses("plain"), 1e-5)
+        run = self.write_run({**keys, "data.balance": "tokens"}, dp=2)
+        self.assertTrue(self.command_json("verify", run)["equal"])
+
     def test_uses_every_sample_once_across_an_interruption(self):
         self.write_samples(64)
         dropout = {

@@ -112,6 +112,7 @@ void ShmWorld::free_regions() {
 
 std::vector<std::int64_t> ShmWorld::sizes() {
   std::vector<std::int64_t> sizes;
+  sizes.reserve(static_cast<std::size_t>(size()));
   for (int owner = 0; owner < size(); ++owner) {
     sizes.push_back(context().control->status(owner).window_bytes.load());
   }

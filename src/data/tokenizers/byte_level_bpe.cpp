@@ -99,7 +99,9 @@ void ByteLevelBpe::add_vocabulary(const TokenizerFile& file, std::string_view wh
 
 void ByteLevelBpe::add_merges(const TokenizerFile& file, std::string_view where) {
   std::int32_t rank = 0;
-  for (const auto& [left, right] : file.merges) {
+  for (const auto& merge : file.merges) {
+    const std::string& left = merge.first;
+    const std::string& right = merge.second;
     const auto id = [&](const std::string& token) {
       const auto found = id_of_.find(to_bytes(token).value_or(""));
       if (found == id_of_.end()) {
