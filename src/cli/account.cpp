@@ -1,6 +1,7 @@
 #include "plan/account.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -48,7 +49,8 @@ int show(const AccountArguments& a) {
 
 Action add_account(Arguments& arguments) {
   auto a = std::make_shared<AccountArguments>();
-  arguments.positional("NAME", a->name, "ring, scaling, zero, memory, batch or loss.");
+  arguments.positional("NAME", a->name,
+                       fmt::format("{}.", fmt::join(account_names(), ", ")).c_str());
   arguments.positional("INPUTS", a->inputs,
                        "key=value: a number with an optional unit (120MB, 10us, 25GB/s), a list, a "
                        "word.",

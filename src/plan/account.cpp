@@ -34,19 +34,17 @@ const Entry kAccounts[] = {
     {"loss", accounts::loss_rules},
     {"pipeline", accounts::pipeline_rules},
     {"offload", accounts::offload_rules},
+    {"tensor", accounts::tensor_rules},
+    {"staleness", accounts::staleness_rules},
+    {"context", accounts::context_rules},
+    {"expert", accounts::expert_rules},
 };
-
-constexpr std::string_view kPlanned[] = {"tensor", "staleness", "context", "expert"};
 
 std::vector<Rule> rules_of(std::string_view name) {
   for (const Entry& entry : kAccounts) {
     if (entry.name == name) {
       return entry.rules();
     }
-  }
-  if (std::ranges::find(kPlanned, name) != std::end(kPlanned)) {
-    throw ConfigError(fmt::format("account {} is not in this version; there are {}", name,
-                                  fmt::join(account_names(), ", ")));
   }
   throw ConfigError(
       fmt::format("there is no account {}; there are {}", name, fmt::join(account_names(), ", ")));

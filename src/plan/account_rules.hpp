@@ -81,5 +81,9 @@ struct Rule {
 [[nodiscard]] std::vector<Rule> offload_rules();
 [[nodiscard]] std::vector<Rule> loss_rules();
 [[nodiscard]] std::vector<Rule> pipeline_rules();
+[[nodiscard]] std::vector<Rule> tensor_rules();
+[[nodiscard]] std::vector<Rule> staleness_rules();
+[[nodiscard]] std::vector<Rule> context_rules();
+[[nodiscard]] std::vector<Rule> expert_rules();
 
 }  // namespace sw::accounts
