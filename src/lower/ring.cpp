@@ -7,8 +7,8 @@
 /// a hop, the next on its way while one is used. What the blocks seen so far gave is kept as
 /// attention's output and log-sum-exp, which the kernel takes up again. The backward sends the
 /// blocks round once more, and behind each its gradient, which every rank adds to.
-/// Source: Liu et al. 2023, arXiv:2310.01889; the balanced order: Brandon et al. 2023,
-/// arXiv:2311.09431.
+/// Source: Liu et al. 2023, arXiv:2310.01889; the balanced order: Dubey et al. 2024,
+/// arXiv:2407.21783, section 3.3.2.
 namespace sw {
 
 /// Each way from a rank to the next is a stream with a communicator, made in one order for all.
