@@ -35,6 +35,7 @@ Signature transposed(const Op& op, const Signature& forward, bool dualize) {
   const auto gradient = [&](Placement placement) { return dualize ? dual(placement) : placement; };
   Signature result;
   result.divides = forward.divides;
+  result.ring = forward.ring;
   for (const GradientInput& input : op.gradient_inputs) {
     const auto at = static_cast<std::size_t>(input.index);
     switch (input.kind) {

@@ -17,6 +17,9 @@ struct Signature {
   std::vector<Placement> outputs;
   /// Every cut dim must divide by the axis (heads); else uneven pieces are fine.
   bool divides = false;
+  /// Attention alone: each rank needs the keys and values of all, which go round the axis in blocks
+  /// while the operator runs (lower/ring.cpp). The one signature that communicates.
+  bool ring = false;
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 

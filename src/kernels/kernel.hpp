@@ -115,7 +115,9 @@ struct View {
 ///   rope_grad       positions, dy -> dx                                       (two inputs: rotation is linear, x is not needed)
 ///   attention       q[B,S,H,K], k[B,S2,G,K], v[B,S2,G,K], positions_q i[B,S], positions_k i[B,S2],
 ///                   documents_q i[B,S], documents_k i[B,S2] -> o[B,S,H,K], lse f[B,S,H]
-///   attention_grad  the seven inputs, o, lse, do -> dq, dk, dv
+///                   o and lse may accumulate, together: what is there is the attention over other keys, and
+///                   the result is that over both
+///   attention_grad  the seven inputs, o, lse, do -> dq*, dk*, dv*             (o, lse: of all keys; k, v may be some of them)
 ///                   scores are never stored; a row that sees nothing gives o = 0, lse = -inf
 ///   gelu            x -> y
 ///   gelu_grad       x, dy -> dx

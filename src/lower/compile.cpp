@@ -76,7 +76,8 @@ Compilation::Compilation(CompileOptions options)
     : options_(std::move(options)), mesh_(mesh_of(options_.parallel.layout)) {
   const ShardingOptions sharding{
       options_.parallel.sequence_parallel && options_.parallel.layout.tp > 1,
-      options_.parallel.keep_gathered};
+      options_.parallel.keep_gathered,
+      options_.parallel.layout.cp > 1 && options_.parallel.context == ContextAlgorithm::Ring};
   const auto make = [&](const ModelConfig& config) {
     ModelGraph model = build(config, rows_per_micro_batch(), options_.sequence, options_.precision);
     freeze(model.graph, options_.freeze);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "lower/insertions.hpp"
@@ -96,6 +97,8 @@ class Lowering {
   void emit_step(std::size_t at);
   [[nodiscard]] std::vector<Placed> parameters_placed() const;
   [[nodiscard]] bool accumulates(int gradient);
+  [[nodiscard]] Phase phase_of(const ShardedStep& step) const;
+  [[nodiscard]] std::vector<InstructionId> after_compute() const;
   void emit(Instruction instruction);
   Instruction kernel_instruction(const std::string& name, const kernels::KernelCall& call,
                                  std::vector<Operand> inputs, std::vector<Operand> outputs,
@@ -112,6 +115,29 @@ class Lowering {
                        const std::vector<int>& members);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
+
+  // ring.cpp: attention whose keys and values go round
+  /// A block's keys and values, or their gradients.
+  struct KeysAndValues {
+    Operand keys, values;
+  };
+  void make_ring();
+  void emit_ring(const ShardedStep& step, std::size_t at);
+  void emit_ring_forward(const ShardedStep& step, const std::vector<Operand>& inputs,
+                         const std::vector<Operand>& sums);
+  void emit_ring_backward(const ShardedStep& step, const std::vector<Operand>& inputs,
+                          const std::vector<Operand>& sums);
+  void emit_exchange(const ShardedStep& step, int hop, const KeysAndValues& here,
+                     KeysAndValues& next);
+  void emit_hop(const ShardedStep& step, const std::string& what, const KeysAndValues& block,
+                bool receives);
+  void emit_block(const ShardedStep& step, int hop, const KeysAndValues& here,
+                  std::vector<Operand> inputs, const std::vector<Operand>& outputs,
+                  std::vector<bool> accumulate);
+  void emit_sum(const ShardedStep& step, const KeysAndValues& part, const KeysAndValues& sum);
+  [[nodiscard]] Operand columns_of_block(CopyId copy, int block);
+  [[nodiscard]] KeysAndValues ring_buffers(const ShardedStep& step, const std::string& what,
+                                           DType dtype);
 
   // window.cpp
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
@@ -160,6 +186,13 @@ class Lowering {
   std::vector<std::size_t> load_of_copy_;  ///< per copy: the step that loads it, or none
   std::vector<Boundary> boundaries_;
   std::map<std::pair<std::pair<int, int>, Direction>, Link> links_;  ///< by stages
+  /// This rank's place on the ring of its cp group, and the ways to the next and from the one
+  /// before.
+  int ring_place_ = 0;
+  int ring_ranks_ = 0;
+  Link ring_next_, ring_before_;
+  std::map<std::tuple<int, CopyId, int>, Operand>
+      columns_;  ///< by micro-batch, copy and block: positions and documents of a block's keys
   std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it
   std::vector<Lane> lane_;             ///< per copy
   std::vector<int> gradient_of_copy_;  ///< per copy: index into sharded_.gradients, -1

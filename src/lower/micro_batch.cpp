@@ -157,7 +157,11 @@ void Lowering::emit_step(std::size_t at) {
       emit_move(step, at);
       break;
     case ShardedStep::Kind::Compute:
-      emit_compute(step, at);
+      if (ring_axis(sharded_, step) >= 0) {
+        emit_ring(step, at);
+      } else {
+        emit_compute(step, at);
+      }
       break;
   }
 }
@@ -287,6 +291,22 @@ bool Lowering::accumulates(int gradient) {
   return there;
 }
 
+Phase Lowering::phase_of(const ShardedStep& step) const {
+  return direction_of(model_, sharded_, step) == Direction::Forward ? Phase::Forward
+                                                                    : Phase::Backward;
+}
+
+/// For what is received: not before compute gets here, so that its memory takes the place of what
+/// is done with by then.
+std::vector<InstructionId> Lowering::after_compute() const {
+  for (std::size_t i = program_.instructions.size(); i-- > 0;) {
+    if (program_.instructions[i].stream == 0) {
+      return {static_cast<InstructionId>(i)};
+    }
+  }
+  return {};
+}
+
 void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
   const Op& op = model_.graph.op(step.op);
   std::vector<Shape> input_shapes;
@@ -322,9 +342,7 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
     }
   }
   const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);
-  emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops,
-              direction_of(model_, sharded_, step) == Direction::Forward ? Phase::Forward
-                                                                         : Phase::Backward);
+  emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops, phase_of(step));
 }
 
 }  // namespace sw

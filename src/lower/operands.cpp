@@ -51,6 +51,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   find_boundaries();
   find_last_uses_and_lanes();
   make_links();
+  make_ring();
 }
 
 /// A copy that a collective touches lies in the window; the rest is private.
@@ -71,6 +72,10 @@ void Lowering::find_last_uses_and_lanes() {
     if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value()) {
       lane_[static_cast<std::size_t>(step.from)] = Lane::Window;
       lane_[static_cast<std::size_t>(step.to)] = Lane::Window;
+    }
+    if (ring_axis(sharded_, step) >= 0) {  // keys and values
+      lane_[static_cast<std::size_t>(step.inputs[1])] = Lane::Window;
+      lane_[static_cast<std::size_t>(step.inputs[2])] = Lane::Window;
     }
   }
   for (const ShardedGradient& gradient : sharded_.gradients) {

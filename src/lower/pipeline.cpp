@@ -212,13 +212,7 @@ void Lowering::emit_receives(const PipelineAction& action) {
                                    copy_dtype(model_, sharded_, id), local_shape(id), Lane::Window,
                                    Category::Communication)};
       waiting_.at(micro_batch_)[static_cast<std::size_t>(id)] = {receive.outputs.front(), true};
-      // Not before compute gets here: its memory takes the place of what is done with by then.
-      for (std::size_t i = program_.instructions.size(); i-- > 0;) {
-        if (program_.instructions[i].stream == 0) {
-          receive.after = {static_cast<InstructionId>(i)};
-          break;
-        }
-      }
+      receive.after = after_compute();
       emit(std::move(receive));
     }
   }

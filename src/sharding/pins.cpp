@@ -105,6 +105,16 @@ std::vector<CopyId> copies_made(const ShardedStep& step) {
   return step.kind == ShardedStep::Kind::Compute ? step.outputs : std::vector<CopyId>{step.to};
 }
 
+int ring_axis(const ShardedGraph& sharded, const ShardedStep& step) {
+  if (step.kind != ShardedStep::Kind::Compute) {
+    return -1;
+  }
+  const std::vector<Signature>& chosen = sharded.chosen.at(static_cast<std::size_t>(step.op));
+  const auto found = std::find_if(chosen.begin(), chosen.end(),
+                                  [](const Signature& signature) { return signature.ring; });
+  return found == chosen.end() ? -1 : static_cast<int>(found - chosen.begin());
+}
+
 std::vector<Range> copy_box(const ModelGraph& model, const ShardedGraph& sharded, CopyId id,
                             const std::vector<int>& coordinates) {
   const Copy& copy = sharded.copies.at(static_cast<std::size_t>(id));

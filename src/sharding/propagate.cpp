@@ -154,11 +154,14 @@ class Propagation {
     return !only_inputs;
   }
 
-  /// Attention's queries stay cut along the sequence on cp: moving to heads is another technique (a
-  /// plan option).
+  /// Attention's queries stay cut along the sequence on cp, and its keys and values come as the
+  /// layout says: moving to heads is another technique (a plan option).
   bool breaks_attention_pin(const Op& op, const Signature& signature, std::size_t axis) const {
-    return op.definition->name == "attention" && axis_name(axis) == "cp" &&
-           signature.outputs.front() != shard(1);
+    if (op.definition->name != "attention") {
+      return false;
+    }
+    const bool cp = axis_name(axis) == "cp";
+    return signature.ring != (cp && options_.ring) || (cp && signature.outputs.front() != shard(1));
   }
 
   struct Cost {

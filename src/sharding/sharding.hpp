@@ -15,6 +15,7 @@ namespace sw {
 struct ShardingOptions {
   bool sequence_parallel = false;  ///< the residual stream is cut along the sequence on tp
   bool keep_gathered = false;      ///< copies gathered in the forward are kept for the backward
+  bool ring = false;  ///< on cp keys and values go round in blocks; else they are gathered
 };
 
 using CopyId = int;
@@ -88,6 +89,9 @@ void verify(const ModelGraph& model, const ShardedGraph& sharded);
 /// the ends of the model): what the golden lists hold.
 [[nodiscard]] std::string collectives_text(const ModelGraph& model, const ShardedGraph& sharded,
                                            int layer);
+
+/// The axis round which a step's keys and values go (Signature::ring); -1: none.
+[[nodiscard]] int ring_axis(const ShardedGraph& sharded, const ShardedStep& step);
 
 /// Local shape, start and dtype of a copy. A Partial(sum) copy of a bfloat16 value is kept in
 /// float32: it is summed in float32 and rounded once.

@@ -100,6 +100,121 @@ TEST(Attention, OfADocumentDoesNotDependOnItsNeighbours) {
   EXPECT_EQ(alone.output(0), std::vector<double>(all.begin() + 64 * 16, all.begin() + 192 * 16));
 }
 
+/// Keys in blocks in the order in which a ring of three brings them to its second rank, the zig-zag
+/// order and packed documents: forward and gradients are those of all keys at once. Both sides
+/// round to 2^-24 a few hundred times, on numbers of size one to eight.
+TEST(Attention, OverBlocksOfKeysIsThatOverAllOfThem) {
+  constexpr std::int64_t kRanks = 3;
+  constexpr std::int64_t kChunk = 40;
+  constexpr std::int64_t kKeys = 2 * kRanks * kChunk;
+  constexpr std::int64_t kBlock = 2 * kChunk;
+  std::vector<std::int64_t> positions;
+  std::vector<std::int64_t> documents;
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+    for (const std::int64_t chunk : {rank, 2 * kRanks - 1 - rank}) {
+      for (std::int64_t i = 0; i < kChunk; ++i) {
+        const std::int64_t place = chunk * kChunk + i;
+        positions.push_back(place < 70 ? place : place - 70);
+        documents.push_back(place < 70 ? 0 : 1);
+      }
+    }
+  }
+  const auto cut = [](const Tensor& tensor, std::int64_t block) {
+    const std::int64_t width = elements(tensor.shape) / kKeys;
+    Shape shape = tensor.shape;
+    shape[1] = kBlock;
+    const auto begin = tensor.values.begin() + block * kBlock * width;
+    return Tensor{shape, {begin, begin + kBlock * width}, tensor.dtype};
+  };
+  const Shape key{1, kKeys, 1, 16};
+  const Shape query{1, kBlock, 2, 16};
+  const Shape rows{1, kBlock, 2};
+  const Tensor all_positions = integers({1, kKeys}, positions);
+  const Tensor all_documents = integers({1, kKeys}, documents);
+  const Tensor k = normals(key, 2);
+  const Tensor v = normals(key, 3);
+  const AttentionParameters p{.scale = 0.25, .heads_per_kv = 2, .window = 150};
+  const std::int64_t mine = 1;
+  const auto inputs = [&](const Tensor& keys, const Tensor& values, const Tensor& positions_k,
+                          const Tensor& documents_k) {
+    return std::vector<Tensor>{
+        normals(query, 1),        keys,       values, cut(all_positions, mine), positions_k,
+        cut(all_documents, mine), documents_k};
+  };
+  const auto inputs_of = [&](std::int64_t block) {
+    return inputs(cut(k, block), cut(v, block), cut(all_positions, block),
+                  cut(all_documents, block));
+  };
+  const auto call = [&](std::vector<Tensor> of, std::vector<Tensor> outputs, bool adds) {
+    const char* op = of.size() == 7 ? "attention" : "attention_grad";
+    OwnedCall made(op, p, std::move(of), std::move(outputs), DType::Float32, DType::Float32);
+    made.call.accumulate.assign(made.call.outputs.size(), adds);
+    made.run_cpu(2);
+    return made;
+  };
+  const auto with_result = [&](std::vector<Tensor> of, const Values& result) {
+    of.push_back({query, result[0]});
+    of.push_back(float32({rows, result[1]}));
+    of.push_back(normals(query, 4));
+    return of;
+  };
+
+  const std::vector<Tensor> whole_inputs = inputs(k, v, all_positions, all_documents);
+  const OwnedCall whole = call(whole_inputs, {zeros(query), float32(zeros(rows))}, false);
+  Values result = {zeros(query).values, zeros(rows).values};
+  for (std::int64_t hop = 0; hop < kRanks; ++hop) {
+    const OwnedCall part = call(inputs_of((mine - hop + kRanks) % kRanks),
+                                {{query, result[0]}, float32({rows, result[1]})}, hop > 0);
+    result = {part.output(0), part.output(1)};
+  }
+  const auto expect_near = [](const std::vector<double>& a, const double* b, double bound) {
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], bound) << i;
+  };
+  const Values all = {whole.output(0), whole.output(1)};
+  expect_near(result[0], all[0].data(), 2e-6);
+  expect_near(result[1], all[1].data(), 4e-6);
+
+  const OwnedCall whole_grad =
+      call(with_result(whole_inputs, all), {zeros(query), zeros(key), zeros(key)}, false);
+  std::vector<double> dq = zeros(query).values;
+  const Shape part_of_key{1, kBlock, 1, 16};
+  for (std::int64_t block = 0; block < kRanks; ++block) {
+    const OwnedCall part = call(with_result(inputs_of(block), result),
+                                {{query, dq}, zeros(part_of_key), zeros(part_of_key)}, true);
+    dq = part.output(0);
+    const std::int64_t from = block * elements(part_of_key);
+    expect_near(part.output(1), whole_grad.output(1).data() + from, 1e-5);
+    expect_near(part.output(2), whole_grad.output(2).data() + from, 1e-5);
+  }
+  expect_near(dq, whole_grad.output(0).data(), 1e-5);
+}
+
+/// Nothing seen yet, then nothing seen of this block: the state begins at -infinity and stays.
+TEST(Attention, OverABlockThatNobodySeesIsWhatWasThere) {
+  constexpr std::int64_t kS = 70;
+  const Tensor ones = integers({1, kS}, std::vector<std::int64_t>(kS, 1));
+  const Tensor zeros_ = integers({1, kS}, std::vector<std::int64_t>(kS, 0));
+  OwnedCall call = attention_call(kS, {.scale = 0.25}, 1, 1, ones, zeros_);
+  call.call.accumulate = {false, false};
+  call.run_cpu(2);  // o = 0, lse = -infinity
+  call.call.accumulate = {true, true};
+  call.run_cpu(2);
+  for (const double lse : call.output(1)) ASSERT_EQ(lse, -kInfinity);
+  for (const double o : call.output(0)) ASSERT_EQ(o, 0);
+  OwnedCall seen = attention_call(kS, {.scale = 0.25}, 1, 1, ones, ones);
+  seen.run_cpu(2);
+  OwnedCall after = attention_call(kS, {.scale = 0.25}, 1, 1, ones, ones);
+  after.call.outputs = call.call.outputs;
+  after.call.accumulate = {true, true};
+  after.run_cpu(2);
+  EXPECT_EQ(call.output(0), seen.output(0));  // from -infinity: the first block
+  EXPECT_EQ(call.output(1), seen.output(1));
+  after.call.inputs[6] = call.call.inputs[6];
+  after.run_cpu(2);
+  EXPECT_EQ(call.output(0), seen.output(0));  // and a block that nobody sees leaves it
+  EXPECT_EQ(call.output(1), seen.output(1));
+}
+
 TEST(Attention, ReadsTheKvHeadOfTheWholeModel) {
   // Whole heads 2..5 with two per KV head, KV heads from 1 on: local heads 0, 1 read local KV head
   // 0, and 2, 3 read 1.

@@ -195,8 +195,9 @@ void add_attention_case(std::vector<Case>& all, const AttentionCase& c) {
                .parameters = parameters,
                .inputs = {normals(query, 1), normals(key, 2), normals(key, 3), positions_q,
                           positions_k, documents_q, documents_k},
-               .outputs = {zeros(query), float32(zeros({2, c.sequence, query[2]}))},
-               .summands = static_cast<double>(keys + c.size)};
+               .outputs = {with_normals(query), float32(with_normals({2, c.sequence, query[2]}))},
+               .summands = static_cast<double>(keys + c.size),
+               .accumulating = {0, 1}};
   const Values result = run("attention", parameters, forward.inputs,
                             {forward.outputs[0].shape, forward.outputs[1].shape});
   Case backward = forward;
@@ -205,7 +206,8 @@ void add_attention_case(std::vector<Case>& all, const AttentionCase& c) {
   backward.inputs.push_back({query, result[0]});
   backward.inputs.push_back(float32({forward.outputs[1].shape, result[1]}));
   backward.inputs.push_back(normals(query, 4));
-  backward.outputs = {zeros(query), zeros(key), zeros(key)};
+  backward.outputs = {with_normals(query), with_normals(key), with_normals(key)};
+  backward.accumulating = {0, 1, 2};
   backward.cancelling = 1;  // of one key's d_weight and delta, equal when there is no other
   all.push_back(std::move(forward));
   all.push_back(std::move(backward));

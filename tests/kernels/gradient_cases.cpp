@@ -141,6 +141,56 @@ OperatorGradient attention(const AttentionParameters& parameters, const Shape& q
           .saved_outputs = {0, 1}};
 }
 
+/// Attention over keys that come in two blocks, each of which an accumulating call adds: what a
+/// ring does. The second rows of a query see nothing of the first block.
+GradientCase of_attention_in_blocks() {
+  constexpr std::int64_t kQueries = 4;
+  constexpr std::int64_t kBlocks = 2;
+  const AttentionParameters parameters{.scale = 0.6, .heads_per_kv = 2};
+  const Shape q{1, kQueries, 2, 3};
+  const Shape k{1, 3, 1, 3};
+  const Tensor positions_q = integers({1, kQueries}, {5, 0, 2, 1});
+  const Tensor documents_q = integers({1, kQueries}, {0, 1, 1, 0});
+  const Tensor positions_k[kBlocks] = {integers({1, 3}, {0, 1, 2}), integers({1, 3}, {0, 1, 3})};
+  const Tensor documents_k[kBlocks] = {integers({1, 3}, {0, 0, 0}), integers({1, 3}, {1, 1, 0})};
+  const auto arguments = [=](const std::vector<Tensor>& inputs, std::size_t block) {
+    return std::vector<Tensor>{inputs[0],         inputs[1 + block],  inputs[3 + block],
+                               positions_q,       positions_k[block], documents_q,
+                               documents_k[block]};
+  };
+  return {.name = "attention over two blocks of keys",
+          .inputs = {normals(q, 1), normals(k, 2), normals(k, 3), normals(k, 4), normals(k, 5)},
+          .differentiated = {0, 1, 2, 3, 4},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) {
+                Values state = run("attention", parameters, arguments(inputs, 0), {q, {1, 4, 2}});
+                OwnedCall second("attention", parameters, arguments(inputs, 1),
+                                 {{q, state[0]}, {{1, 4, 2}, state[1]}}, DType::Float64,
+                                 DType::Float64);
+                second.call.accumulate = {true, true};
+                run_reference(second.call);
+                return Values{second.output(0), second.output(1)};
+              },
+          .gradient =
+              [=](const std::vector<Tensor>& inputs, const Values& outputs,
+                  const std::vector<double>& d_output) {
+                Values of_block[kBlocks];
+                for (std::size_t block = 0; block < kBlocks; ++block) {
+                  std::vector<Tensor> all = arguments(inputs, block);
+                  all.push_back({q, outputs[0]});
+                  all.push_back({{1, 4, 2}, outputs[1]});
+                  all.push_back({q, d_output});
+                  of_block[block] = run("attention_grad", parameters, all, {q, k, k});
+                }
+                Values result = {of_block[0][0], of_block[0][1], of_block[1][1], of_block[0][2],
+                                 of_block[1][2]};
+                for (std::size_t i = 0; i < result[0].size(); ++i) {
+                  result[0][i] += of_block[1][0][i];
+                }
+                return result;
+              }};
+}
+
 void add_attention(std::vector<GradientCase>& all) {
   const Tensor documents = integers({2, 5}, {0, 0, 0, 1, 1, 0, 1, 1, 1, 1});
   const Tensor positions = integers({2, 5}, {0, 1, 2, 0, 1, 4, 0, 1, 2, 3});
@@ -157,6 +207,7 @@ void add_attention(std::vector<GradientCase>& all) {
       attention({.scale = 0.5, .heads_per_kv = 3, .query_head_start = 3, .kv_head_start = 1},
                 {1, 6, 3, 2}, {1, 6, 1, 2}, counted, same, counted, same)));
   all.back().name = "attention with heads from the middle";
+  all.push_back(of_attention_in_blocks());
 }
 
 }  // namespace

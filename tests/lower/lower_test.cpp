@@ -118,11 +118,126 @@ TEST(ContextParallel, SendsKeysAndValuesThreeTimesPerLayer) {
   for (const int cp : {2, 4}) {
     CompileOptions options = options_of(1, 1, 0);
     options.parallel.layout.cp = cp;
+    options.parallel.context = ContextAlgorithm::Gather;
     const Ledger ledger = planned_ledger(Compilation(options).training(0), Algorithm::Direct);
     const std::int64_t kv = 2 * 1 * 8 * 2 * 8 * 4;
     const std::int64_t share = 3 * 2 * kv / cp * (cp - 1);  // 3 layers, 2 micro-batches
     EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "cp"), 2 * share);
     EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "cp"), share);
+  }
+}
+
+CompileOptions ring_of(int cp) {
+  CompileOptions options = options_of(1, 1, 0);
+  options.parallel.layout.cp = cp;
+  options.parallel.context = ContextAlgorithm::Ring;
+  options.sequence = 24;
+  return options;
+}
+
+/// A block, kv / C, makes C - 1 hops in the forward and in the backward, and its gradient, float32
+/// whatever the block is, as many behind it. In float32 that is what gathering sends.
+TEST(Ring, SendsEachBlockToAllOthersTwiceAndItsGradientBack) {
+  for (const int cp : {2, 3, 4}) {
+    for (const DType precision : {DType::Float32, DType::BFloat16}) {
+      CompileOptions options = ring_of(cp);
+      options.precision = precision;
+      const std::int64_t elements = 2 * 1 * 24 * 2 * 8 / cp;
+      const std::int64_t hops = 3 * 2 * (cp - 1);  // 3 layers, 2 micro-batches
+      const Compilation compilation(options);
+      for (int rank = 0; rank < cp; ++rank) {
+        const Ledger ledger = planned_ledger(compilation.training(rank), Algorithm::Direct);
+        EXPECT_EQ(sent(ledger, CollectiveKind::Send, "cp"),
+                  hops * elements * (2 * size_of(precision) + 4));
+        EXPECT_EQ(ledger.at({CollectiveKind::Send, "cp"}).calls, 3 * hops);
+        EXPECT_FALSE(ledger.contains({CollectiveKind::AllGather, "cp"}));
+      }
+    }
+  }
+}
+
+/// Of one layer on the last of three ranks: R receives, S sends keys and values (kv) or gradients
+/// (g), A is the kernel on a block, + adds what came to what goes on. The next block is under way
+/// before the kernel on this one.
+TEST(Ring, BringsTheNextBlockWhileOneIsUsed) {
+  CompileOptions options = ring_of(3);
+  options.model.layers = 1;
+  options.accumulation = 1;
+  const Program program = Compilation(options).training(2);
+  std::string forward;
+  std::string backward;
+  std::vector<InstructionId> kernels;
+  std::vector<InstructionId> receives;
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const auto* kernel = std::get_if<KernelWork>(&instruction.work);
+    const auto* hop = std::get_if<CollectiveWork>(&instruction.work);
+    std::string text;
+    if (kernel != nullptr && kernel->op.starts_with("attention")) {
+      text = "A" + instruction.name.substr(instruction.name.size() - 1);
+      kernels.push_back(static_cast<InstructionId>(i));
+    } else if (kernel != nullptr && kernel->op == "add" && instruction.name.starts_with("add ")) {
+      text = "+";
+    } else if (hop != nullptr &&
+               (hop->kind == CollectiveKind::Send || hop->kind == CollectiveKind::Receive)) {
+      text = hop->kind == CollectiveKind::Send ? "S" : "R";
+      text += instruction.name.ends_with("gradients") ? "g" : "kv";
+      EXPECT_EQ(program.streams[static_cast<std::size_t>(instruction.stream)],
+                hop->kind == CollectiveKind::Send ? "ring 2>0" : "ring 1>2");
+      if (text == "Rkv") {
+        receives.push_back(static_cast<InstructionId>(i));
+      }
+    } else {
+      continue;
+    }
+    (instruction.phase == Phase::Forward ? forward : backward) += " " + text;
+  }
+  EXPECT_EQ(forward, " Rkv Skv A2 Rkv Skv A1 A0");
+  EXPECT_EQ(backward, " Rkv Skv A2 Rkv Skv A1 Sg Rg A0 + + Sg Rg + +");
+  const Order order(program);
+  for (const std::size_t i : {0, 1, 2, 3}) {
+    const InstructionId kernel = kernels[i + i / 2];  // the third of a direction has no next block
+    EXPECT_FALSE(order.before(kernel, receives[i]));
+    EXPECT_FALSE(order.before(receives[i], kernel));
+    EXPECT_TRUE(order.before(receives[i], kernels[i + i / 2 + 1]));
+  }
+}
+
+/// Two blocks of keys and values beside one's own, whatever the number of ranks, where gathering
+/// holds all of them: 2 / C. And so the step needs less, however many layers there are.
+TEST(Ring, HoldsTwoBlocksOfKeysAndValues) {
+  for (const int cp : {3, 4, 6}) {
+    const auto bytes = [](const Program& program, CollectiveKind kind) {
+      std::map<BufferId, std::int64_t> buffers;
+      for (const Instruction& instruction : program.instructions) {
+        const auto* work = std::get_if<CollectiveWork>(&instruction.work);
+        const bool first = instruction.micro_batch == 0 && instruction.phase == Phase::Forward;
+        for (const Operand& output : instruction.outputs) {
+          if (work != nullptr && work->kind == kind && first) {
+            buffers[output.buffer] = program.buffers[static_cast<std::size_t>(output.buffer)].bytes;
+          }
+        }
+      }
+      std::int64_t sum = 0;
+      for (const auto& [buffer, size] : buffers) {
+        sum += size;
+      }
+      return sum;
+    };
+    CompileOptions options = ring_of(cp);
+    options.sequence = 24 * 16;
+    options.model.kv_heads = options.model.heads;  // so wide that nothing else makes the peak
+    options.model.head_dim = 64;
+    const Program ring = Compilation(options).training(0);
+    options.parallel.context = ContextAlgorithm::Gather;
+    const Program gather = Compilation(options).training(0);
+    EXPECT_EQ(bytes(ring, CollectiveKind::Receive) * cp,
+              bytes(gather, CollectiveKind::AllGather) * 2);
+    // In the backward six blocks of keys and values or their gradients, of which gathering has 2C.
+    if (cp > 3) {
+      EXPECT_LT(ring.window_bytes, gather.window_bytes);
+      EXPECT_LT(memory_account(ring).peak, memory_account(gather).peak);
+    }
   }
 }
 
@@ -341,20 +456,23 @@ TEST(Ownership, SumsToTheParameterCount) {
 /// Flops of all ranks over those of one rank: 1, but for what tensor parallelism repeats (norms,
 /// rope of replicated KV heads, embedding lookups).
 TEST(Flops, OfAllRanksAreTheLogicalOnesForEveryProduct) {
-  const auto products = [](const CompileOptions& options) {
+  const auto flops_of = [](const CompileOptions& options, const std::string& op) {
     const Compilation compilation(options);
     double flops = 0;
     for (int rank = 0; rank < compilation.world(); ++rank) {
       for (const Instruction& instruction : compilation.training(rank).instructions) {
         const auto* kernel = std::get_if<KernelWork>(&instruction.work);
-        flops += kernel != nullptr && kernel->op == "einsum" ? instruction.flops : 0;
+        flops += kernel != nullptr && kernel->op == op ? instruction.flops : 0;
       }
     }
     return flops;
   };
   CompileOptions one = options_of(1, 1, 0);
   one.micro_batch = 2;
-  EXPECT_DOUBLE_EQ(products(options_of(2, 2, 0)), products(one));
+  EXPECT_DOUBLE_EQ(flops_of(options_of(2, 2, 0), "einsum"), flops_of(one, "einsum"));
+  for (const char* op : {"einsum", "attention", "attention_grad"}) {
+    EXPECT_DOUBLE_EQ(flops_of(ring_of(3), op), flops_of(ring_of(1), op));
+  }
 }
 
 TEST(Programs, OfAllRanksFitTogetherAndGoThroughText) {

@@ -72,14 +72,15 @@ Shape starts(const std::vector<Range>& box) {
 }
 
 void call(const ModelGraph& model, const Op& op, const std::vector<Tensor*>& inputs,
-          const std::vector<Shape>& input_starts, std::vector<Tensor>& outputs) {
+          const std::vector<Shape>& input_starts, const std::vector<Tensor*>& outputs,
+          bool adds = false) {
   std::vector<Shape> input_shapes;
   std::vector<Shape> output_shapes;
   for (const Tensor* tensor : inputs) {
     input_shapes.push_back(tensor->shape);
   }
-  for (const Tensor& tensor : outputs) {
-    output_shapes.push_back(tensor.shape);
+  for (const Tensor* tensor : outputs) {
+    output_shapes.push_back(tensor->shape);
   }
   kernels::KernelCall kernel =
       local_call(model.graph, op, input_shapes, input_starts,
@@ -92,10 +93,19 @@ void call(const ModelGraph& model, const Op& op, const std::vector<Tensor*>& inp
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Shape flattened = kernel.outputs[i].shape;
-    kernel.outputs[i] = view(outputs[i]);
+    kernel.outputs[i] = view(*outputs[i]);
     kernel.outputs[i].shape = flattened;
+    kernel.accumulate[i] = adds;
   }
   kernels::run_reference(kernel);
+}
+
+std::vector<Tensor*> pointers(std::vector<Tensor>& tensors) {
+  std::vector<Tensor*> result;
+  for (Tensor& tensor : tensors) {
+    result.push_back(&tensor);
+  }
+  return result;
 }
 
 class Ranks {
@@ -150,6 +160,55 @@ class Ranks {
   }
 
   void compute(const ShardedStep& step) {
+    if (const int axis = ring_axis(sharded_, step); axis >= 0) {
+      compute_ring(step, axis);
+    } else {
+      compute_apart(step);
+    }
+    for (const CopyId id : step.outputs) {
+      check(id);
+    }
+  }
+
+  /// Every rank's queries with the keys and values of each of its group, one rank's after the
+  /// other's: a plain reading of what the ring comes to.
+  void compute_ring(const ShardedStep& step, int axis) {
+    const Op& op = model_.graph.op(step.op);
+    for (const CopyId id : step.outputs) {
+      for (std::size_t rank = 0; rank < world(); ++rank) {
+        pieces(id).push_back(zeros(shape_of(box(id, rank))));
+      }
+    }
+    const bool forward = op.direction == Direction::Forward;
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), {axis});
+      const auto ranks = static_cast<int>(group.size());
+      for (int block = 0; block < ranks; ++block) {
+        const auto owner = static_cast<std::size_t>(group[static_cast<std::size_t>(block)]);
+        std::vector<Tensor*> inputs;
+        std::vector<Shape> input_starts;
+        for (const CopyId id : step.inputs) {
+          inputs.push_back(&pieces(id)[rank]);
+          input_starts.push_back(starts(box(id, rank)));
+        }
+        inputs[1] = &pieces(step.inputs[1])[owner];
+        inputs[2] = &pieces(step.inputs[2])[owner];
+        Tensor columns[2];
+        for (const std::size_t i : {4, 6}) {
+          const Shape& whole = inputs[i]->shape;
+          columns[i / 6] = cut(*inputs[i], {{0, whole[0]}, split(whole[1], ranks, block)});
+          inputs[i] = &columns[i / 6];
+        }
+        std::vector<Tensor*> outputs;
+        for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+          outputs.push_back(&pieces(step.outputs[i])[forward || i == 0 ? rank : owner]);
+        }
+        call(model_, op, inputs, input_starts, outputs, !forward || block > 0);
+      }
+    }
+  }
+
+  void compute_apart(const ShardedStep& step) {
     const Op& op = model_.graph.op(step.op);
     for (std::size_t rank = 0; rank < world(); ++rank) {
       std::vector<Tensor*> inputs;
@@ -162,13 +221,10 @@ class Ranks {
       for (const CopyId id : step.outputs) {
         outputs.push_back(zeros(shape_of(box(id, rank))));
       }
-      call(model_, op, inputs, input_starts, outputs);
+      call(model_, op, inputs, input_starts, pointers(outputs));
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         pieces(step.outputs[i]).push_back(std::move(outputs[i]));
       }
-    }
-    for (const CopyId id : step.outputs) {
-      check(id);
     }
   }
 
@@ -318,7 +374,7 @@ Whole run_whole(const ModelGraph& model, const Whole& data) {
     for (const ValueId id : op.outputs) {
       outputs.push_back(zeros(model.graph.value(id).shape));
     }
-    call(model, op, inputs, input_starts, outputs);
+    call(model, op, inputs, input_starts, pointers(outputs));
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       values[op.outputs[i]] = std::move(outputs[i]);
     }

@@ -96,6 +96,30 @@ TEST(Reassemble, EveryValueOfAGpt2WithDropoutEqualsTheUnshardedOne) {
   reassemble_on_all_meshes(tiny_gpt2(0.2));
 }
 
+/// Keys and values gathered, and handed round; with heads on tp that divide and that do not.
+TEST(Reassemble, EveryValueUnderContextParallelismEqualsTheUnshardedOne) {
+  const ModelConfig config = tiny_llama(4, 2, false);
+  const ModelGraph model = joint_graph(config, 3, 24);
+  const test::Whole data = test::make_data(model, 11);
+  const test::Whole expected = test::run_whole(model, data);
+  for (const int cp : {2, 3, 4}) {
+    for (const int tp : {1, 2, 4}) {
+      for (const bool ring : {false, true}) {
+        SCOPED_TRACE(fmt::format("cp {} tp {} ring {}", cp, tp, ring));
+        const ShardedGraph sharded =
+            propagate(model, Mesh({{"dp", tp == 2 ? 2 : 1}, {"cp", cp}, {"tp", tp}}),
+                      {.sequence_parallel = cp == 3, .ring = ring});
+        verify(model, sharded);
+        const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+        EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+        EXPECT_TRUE(result.replicas_equal);
+        const bool gathers = collectives_text(model, sharded, 0).find(" cp ") != std::string::npos;
+        EXPECT_EQ(gathers, !ring);
+      }
+    }
+  }
+}
+
 // Megatron's lists. A value's moves belong to the layer of the op that made it.
 
 TEST(Collectives, OfALayerUnderTensorParallelismAreMegatronsFour) {

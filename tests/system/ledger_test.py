@@ -21,6 +21,8 @@ LAYOUTS = [
     {"dp": 3, "zero": 3, "recompute": "full"},
     {"pp": 2, "dp": 2, "zero": 1},
     {"cp": 2, "dp": 2, "context": "gather", "zero": 2},
+    {"cp": 2, "dp": 2, "context": "ring", "zero": 2},
+    {"cp": 4, "zero": 3},
     {"pp": 2, "tp": 2, "pipeline": "zero_bubble", "zero": 0},
 ]
 

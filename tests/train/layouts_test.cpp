@@ -156,22 +156,31 @@ TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
 
 /// The default documents are isolated, so positions and documents cross the cut.
 TEST(Layouts, OfContextParallelEqualOneRank) {
-  for (const auto& [dp, cp, tp, pp, zero] :
-       {std::array{1, 2, 1, 1, 0}, std::array{1, 4, 1, 1, 3}, std::array{2, 2, 1, 1, 1},
-        std::array{1, 3, 2, 1, 2}, std::array{1, 2, 2, 2, 1}}) {
-    CompileOptions options = options_of(tiny_llama(4, 2, zero == 1), dp, tp);
-    options.parallel.layout.cp = cp;
-    options.parallel.layout.pp = pp;
-    options.parallel.context = ContextAlgorithm::Gather;
-    options.parallel.sequence_parallel = tp > 1;
-    options.parallel.zero = zero;
-    options.parallel.recompute = zero == 2 ? Recompute::Full : Recompute::None;
-    SCOPED_TRACE(fmt::format("dp {} cp {} tp {} pp {} zero {}", dp, cp, tp, pp, zero));
-    equals_one_rank(options);
+  for (const auto context : {ContextAlgorithm::Gather, ContextAlgorithm::Ring}) {
+    const bool ring = context == ContextAlgorithm::Ring;
+    for (const auto& [dp, cp, tp, pp, zero] :
+         {std::array{1, 2, 1, 1, 0}, std::array{1, 4, 1, 1, 3}, std::array{2, 2, 1, 1, 1},
+          std::array{1, 3, 2, 1, 2}, std::array{1, 2, 2, 2, 1}}) {
+      CompileOptions options = options_of(tiny_llama(4, ring ? 1 : 2, zero == 1), dp, tp);
+      options.parallel.layout.cp = cp;
+      options.parallel.layout.pp = pp;
+      options.parallel.context = context;
+      options.parallel.sequence_parallel = tp > 1;
+      options.parallel.zero = zero;
+      options.parallel.recompute = zero == 2 ? Recompute::Full : Recompute::None;
+      options.parallel.pipeline =
+          ring ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
+      options.precision = ring && zero == 3 ? DType::BFloat16 : DType::Float32;
+      SCOPED_TRACE(
+          fmt::format("ring {} dp {} cp {} tp {} pp {} zero {}", ring, dp, cp, tp, pp, zero));
+      equals_one_rank(options);
+    }
+    CompileOptions gpt2 = options_of(tiny_gpt2(), 1, 1);  // with dropout: cut in order
+    gpt2.parallel.layout.cp = ring ? 3 : 2;
+    gpt2.parallel.context = context;
+    SCOPED_TRACE(fmt::format("ring {} with dropout", ring));
+    equals_one_rank(gpt2);
   }
-  CompileOptions gpt2 = options_of(tiny_gpt2(), 1, 1);  // with dropout: cut in order
-  gpt2.parallel.layout.cp = 2;
-  equals_one_rank(gpt2);
 }
 
 TEST(Layouts, ThatKeepGatheredCopiesEqualThoseThatGatherAgainAndSendLess) {
@@ -378,7 +387,6 @@ CompileOptions drawn_layout(std::uint64_t number) {
       continue;
     }
     parallel.sequence_parallel = parallel.layout.tp > 1 && pick(2) == 0;
-    parallel.context = ContextAlgorithm::Gather;
     parallel.zero = pick(4);
     const int data = parallel.layout.dp * parallel.layout.cp;
     parallel.zero_group = parallel.zero > 0 && data > 2 && data % 2 == 0 && pick(2) == 0 ? 2 : 0;
@@ -396,6 +404,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
     if (parallel.offload == Offload::Parameters && parallel.zero % 3 != 0 && data > 1) {
       parallel.offload = Offload::Optimizer;
     }
+    parallel.context = pick(2) == 0 ? ContextAlgorithm::Ring : ContextAlgorithm::Gather;
     return options;
   }
 }
@@ -405,13 +414,14 @@ std::string to_text(const CompileOptions& options) {
   return fmt::format(
       "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
       "parallel "
-      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} {} x {} rows, {} layers, "
+      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} ring {} {} x {} rows, {} "
+      "layers, "
       "tied {}",
       p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
       p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
       p.sequence_parallel, p.zero_group, static_cast<int>(p.recompute), p.prefetch,
-      p.reshard_after_forward, p.keep_gathered, p.overlap, options.accumulation,
-      options.micro_batch, options.model.layers, options.model.tied);
+      p.reshard_after_forward, p.keep_gathered, p.overlap, p.context == ContextAlgorithm::Ring,
+      options.accumulation, options.micro_batch, options.model.layers, options.model.tied);
 }
 
 /// Sliced in pairs, whose sums are added: another order of additions, so within the bound only.

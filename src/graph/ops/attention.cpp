@@ -21,7 +21,11 @@ std::vector<Signature> signatures(const kernels::Parameters&, const Shapes&, con
           {batch, {shard(0), shard(0)}, false},
           {{shard(2), shard(2), shard(2), r, r, r, r}, {shard(2), shard(2)}, true},
           {{shard(2), r, r, r, r, r, r}, {shard(2), shard(2)}, true},
-          {{shard(1), r, r, shard(1), r, shard(1), r}, {shard(1), shard(1)}, false}};
+          {{shard(1), r, r, shard(1), r, shard(1), r}, {shard(1), shard(1)}, false},
+          {{shard(1), shard(1), shard(1), shard(1), r, shard(1), r},
+           {shard(1), shard(1)},
+           false,
+           true}};
 }
 
 kernels::Parameters localize(kernels::Parameters parameters, const Shapes& starts, const Shapes&) {

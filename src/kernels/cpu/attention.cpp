@@ -49,19 +49,33 @@ struct Forward {
   Attention a;
   View o;
   float* lse;
+  bool goes_on;  ///< from what o and lse say of other keys
   std::vector<Space> spaces;
 
   void run_tile(const Tile& tile, const Space& s) const {
     a.pack(a.q, tile.b, tile.first, tile.head, tile.count, s.q);
     simd::scale(s.q, static_cast<float>(a.parameters.scale), s.q, tile.count * a.padded);
-    std::fill_n(s.output, tile.count * a.padded, 0.0F);
-    std::fill_n(s.most, tile.count, -kInfinity);
-    std::fill_n(s.sum, tile.count, 0.0F);
+    begin(tile, s);
     for (std::int64_t i = 0; i < tile.count; ++i) s.query[i] = a.query(tile.b, tile.first + i);
     for (std::int64_t key = 0; key < a.keys; key += simd::kKeys) {
       add_keys(tile, key, std::min(simd::kKeys, a.keys - key), s);
     }
     write(tile, s);
+  }
+
+  /// The running softmax before the first key. A finished one is a running one with the sum 1.
+  void begin(const Tile& tile, const Space& s) const {
+    if (!goes_on) {
+      std::fill_n(s.output, tile.count * a.padded, 0.0F);
+      std::fill_n(s.most, tile.count, -kInfinity);
+      std::fill_n(s.sum, tile.count, 0.0F);
+      return;
+    }
+    a.pack(o, tile.b, tile.first, tile.head, tile.count, s.output);
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      s.most[i] = lse[(tile.b * a.queries + tile.first + i) * a.heads + tile.head];
+      s.sum[i] = s.most[i] == -kInfinity ? 0.0F : 1.0F;
+    }
   }
 
   /// Lets every block of queries see keys [key, key + count).
@@ -129,7 +143,9 @@ struct Forward {
 Prepared prepare_attention(const KernelCall& call, Scratch& scratch, int threads) {
   check_views(call, 7, 2);
   check_same_shape(call, call.inputs[0], call.outputs[0]);
-  Forward forward{Attention(call), call.outputs[0], floats(call.outputs[1]), {}};
+  const bool goes_on = accumulates(call, 0);
+  SW_CHECK(goes_on == accumulates(call, 1), "attention: o and lse accumulate together");
+  Forward forward{Attention(call), call.outputs[0], floats(call.outputs[1]), goes_on, {}};
   for (int thread = 0; thread < threads; ++thread) forward.spaces.emplace_back(forward.a, scratch);
   return [forward](Team& team) {
     const Attention& a = forward.a;

@@ -55,6 +55,9 @@ struct Backward {
   View dq;
   View dk;
   View dv;
+  bool add_dq;
+  bool add_dk;
+  bool add_dv;
   std::vector<Space> spaces;
 
   void run_tile(std::int64_t b, std::int64_t kv_head, const Space& s) const {
@@ -67,10 +70,10 @@ struct Backward {
         add_keys(b, kv_head, key, std::min(simd::kKeys, a.keys - key), s);
       }
       simd::scale(s.dq, static_cast<float>(a.parameters.scale), s.dq, a.queries * a.padded);
-      unpack(s.dq, dq, b, head, a.queries);
+      unpack(s.dq, dq, b, head, a.queries, add_dq);
     }
-    unpack(s.dk, dk, b, kv_head, a.keys);
-    unpack(s.dv, dv, b, kv_head, a.keys);
+    unpack(s.dk, dk, b, kv_head, a.keys, add_dk);
+    unpack(s.dv, dv, b, kv_head, a.keys, add_dv);
   }
 
   void load_head(std::int64_t b, std::int64_t head, const Space& s) const {
@@ -171,10 +174,10 @@ struct Backward {
   }
 
   void unpack(const float* from, const View& to, std::int64_t b, std::int64_t head,
-              std::int64_t count) const {
+              std::int64_t count, bool add) const {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = (b * count + i) * to.shape[2] + head;
-      store(to, row * a.size, a.size, from + i * a.padded, false);
+      store(to, row * a.size, a.size, from + i * a.padded, add);
     }
   }
 };
@@ -191,6 +194,9 @@ Prepared prepare_attention_grad(const KernelCall& call, Scratch& scratch, int th
                     .dq = call.outputs[0],
                     .dk = call.outputs[1],
                     .dv = call.outputs[2],
+                    .add_dq = accumulates(call, 0),
+                    .add_dk = accumulates(call, 1),
+                    .add_dv = accumulates(call, 2),
                     .spaces = {}};
   for (int thread = 0; thread < threads; ++thread) {
     backward.spaces.emplace_back(backward.a, scratch);

@@ -61,17 +61,31 @@ void attention(const KernelCall& call) {
   const double* v = doubles(call, 2);
   std::vector<double> o(static_cast<std::size_t>(elements(shape_of(call, 0))), 0.0);
   std::vector<double> lse(static_cast<std::size_t>(a.batch * a.queries * a.heads), -kInfinity);
+  KernelCall whole = call;
+  whole.accumulate.clear();
+  // Accumulating: a sum of exp(lse) in exponents, and the mean of values over it, are there
+  // already.
+  std::vector<double> before;
+  if (!call.accumulate.empty() && call.accumulate[0]) {
+    const auto* there = reinterpret_cast<const double*>(call.outputs[1].data);
+    before.assign(there, there + lse.size());
+  }
   for (std::int64_t b = 0; b < a.batch; ++b) {
     for (std::int64_t i = 0; i < a.queries; ++i) {
       for (std::int64_t h = 0; h < a.heads; ++h) {
         const std::int64_t row = a.query_row(b, i, h);
-        double most = -kInfinity;
+        double most = before.empty() ? -kInfinity : before[row / a.size];
         for (std::int64_t j = 0; j < a.keys; ++j) {
           if (a.sees(b, i, j))
             most = std::max(most, a.p.scale * a.dot(q + row, k + a.key_row(b, j, h)));
         }
         if (most == -kInfinity) continue;
         double sum = 0;
+        if (!before.empty()) {
+          const double* there = reinterpret_cast<const double*>(call.outputs[0].data) + row;
+          sum = std::exp(before[row / a.size] - most);
+          for (std::int64_t x = 0; x < a.size; ++x) o[row + x] = sum * there[x];
+        }
         for (std::int64_t j = 0; j < a.keys; ++j) {
           if (!a.sees(b, i, j)) continue;
           const std::int64_t key = a.key_row(b, j, h);
@@ -84,8 +98,8 @@ void attention(const KernelCall& call) {
       }
     }
   }
-  write(call, 0, o);
-  write(call, 1, lse);
+  write(whole, 0, o);
+  write(whole, 1, lse);
 }
 
 void attention_grad(const KernelCall& call) {
