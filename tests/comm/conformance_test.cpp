@@ -50,7 +50,7 @@ double number(BFloat16 value) {
 /// Element i of the whole buffer of segment s on a rank; sums over 7 ranks stay below 256, which
 /// bfloat16 still counts exactly.
 std::int64_t value_of(int rank, std::size_t segment, std::int64_t i) {
-  return (i * 7 + rank * 3 + static_cast<std::int64_t>(segment) * 5) % 8 - 3;
+  return (i * 7 + std::int64_t{rank} * 3 + static_cast<std::int64_t>(segment) * 5) % 8 - 3;
 }
 std::int64_t reduced_value(ReduceOp op, int ranks, std::size_t segment, std::int64_t i) {
   std::int64_t result = value_of(0, segment, i);

@@ -137,6 +137,7 @@ TEST(Pieces, WhatARankTakesWasFinishedByItsOwnerARoundBefore) {
     }
     for (const auto& [element, round] : written[0]) {
       std::vector<std::size_t> rounds;
+      rounds.reserve(written.size());
       for (const auto& of_rank : written) rounds.push_back(of_rank.at(element));
       std::ranges::sort(rounds);
       // Its owner adds it in one round, the others copy it in the next.

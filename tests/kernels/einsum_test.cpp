@@ -94,7 +94,7 @@ void expect_exact(const WholeNumbers& sizes, bool a_turned, bool b_turned, bool 
   const auto& [m, n, k] = sizes;
   const std::string spec = std::string(a_turned ? "km" : "mk") + (b_turned ? ",nk->" : ",kn->") +
                            (c_turned ? "nm" : "mn");
-  constexpr double kBefore = 3;
+  static constexpr double kBefore = 3;
   const Tensor before = filled(m, n, c_turned, [](auto...) { return kBefore; });
   OwnedCall call(
       "einsum", EinsumParameters{spec},

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -43,10 +44,8 @@ bool stop_signals_blocked_in_a_new_thread() {
 }
 
 int act(const RankStart& start, World& world) {
-  std::vector<int> members;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    members.push_back(rank);
-  }
+  std::vector<int> members(static_cast<std::size_t>(world.size()));
+  std::iota(members.begin(), members.end(), 0);
   const auto window = world.allocate_window(4096);
   const auto group = world.make_communicator("world", members);
   const bool second = world.rank() == 1;
