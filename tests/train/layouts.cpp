@@ -1,0 +1,191 @@
+#include "tests/train/layouts.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "train/session.hpp"
+
+namespace sw::test {
+namespace {
+
+struct TextFile {
+  std::filesystem::path path;
+  TextFile()
+      : path(std::filesystem::temp_directory_path() /
+             fmt::format("layouts_test_{}.txt", ::getpid())) {
+    std::ofstream file(path);
+    for (int i = 0; i < 400; ++i) {
+      file << "The quick brown fox number " << i * i << " jumps over the lazy dog " << i << ".\n";
+    }
+  }
+  ~TextFile() { std::filesystem::remove(path); }
+};
+
+}  // namespace
+
+ModelConfig tiny_llama(std::int64_t heads, std::int64_t kv_heads, bool tied) {
+  ModelConfig config;
+  config.vocabulary = 259;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = 8;
+  config.feed_forward = 45;
+  config.max_positions = 64;
+  config.tied = tied;
+  return config;
+}
+
+ModelConfig tiny_gpt2() {
+  ModelConfig config = tiny_llama(4, 4, true);
+  config.family = Family::Gpt2;
+  config.model_type = "gpt2";
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.residual_dropout = 0.1;
+  config.embedding_dropout = 0.1;
+  return config;
+}
+
+Corpus corpus_of(std::int64_t sequence) {
+  static const TextFile text;
+  DataOptions data;
+  data.sequence_length = sequence;
+  CorpusSource source;
+  source.patterns = {text.path.string()};
+  source.vocabulary = 259;
+  return Corpus::load(data, source);
+}
+
+CompileOptions options_of(const ModelConfig& model, int dp, int tp) {
+  CompileOptions options;
+  options.model = model;
+  options.parallel.layout.dp = dp;
+  options.parallel.layout.tp = tp;
+  options.parallel.sequence_parallel = false;
+  options.parallel.zero = 0;
+  options.parallel.bucket_mib = 0.05;
+  options.optimizer.learning_rate = 1e-2;
+  options.optimizer.gradient_clip = 0.5;
+  options.micro_batch = 2;
+  options.accumulation = 2;
+  options.sequence = 24;
+  return options;
+}
+
+CompileOptions pipeline_of(int pp, PipelineSchedule schedule, bool tied) {
+  CompileOptions options = options_of(tiny_llama(4, 2, tied), 1, 1);
+  options.model.layers = 5;
+  options.parallel.layout.pp = pp;
+  options.parallel.pipeline = schedule;
+  options.micro_batch = 1;
+  options.accumulation = 4;
+  return options;
+}
+
+CompileOptions drawn_layout(std::uint64_t number) {
+  std::mt19937_64 random(number);
+  const auto pick = [&](int count) {
+    return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  for (;;) {
+    const bool gpt2 = pick(4) == 0;
+    const int heads = pick(2) == 0 ? 4 : 8;
+    ModelConfig model = gpt2 ? tiny_gpt2() : tiny_llama(heads, pick(2) == 0 ? 2 : 4, pick(2) == 0);
+    model.layers = 2 + pick(5);
+    CompileOptions options = options_of(model, 1 + pick(4), 1 << pick(3));
+    ParallelOptions& parallel = options.parallel;
+    parallel.layout.pp = 1 + pick(4);
+    parallel.layout.cp = 1 + pick(3);
+    parallel.pipeline = kSynchronous[static_cast<std::size_t>(pick(5))];
+    const bool interleaved = parallel.pipeline == PipelineSchedule::Interleaved;
+    parallel.virtual_stages = interleaved ? 1 + pick(3) : 1;
+    const int chunks =
+        parallel.pipeline == PipelineSchedule::ZeroBubbleV ? 2 : parallel.virtual_stages;
+    options.micro_batch = 1 + pick(2);
+    options.accumulation = 1 + pick(5);
+    options.sequence = 48;
+    const int world = parallel.layout.world();
+    const bool fits =
+        world <= 8 && world > 1 && model.heads % parallel.layout.tp == 0 &&
+        (parallel.layout.pp == 1 || parallel.layout.pp * chunks <= model.layers) &&
+        (parallel.layout.pp == 1 || !interleaved || options.accumulation % parallel.layout.pp == 0);
+    if (!fits) {
+      continue;
+    }
+    parallel.sequence_parallel = parallel.layout.tp > 1 && pick(2) == 0;
+    parallel.zero = pick(4);
+    const int data = parallel.layout.dp * parallel.layout.cp;
+    parallel.zero_group = parallel.zero > 0 && data > 2 && data % 2 == 0 && pick(2) == 0 ? 2 : 0;
+    parallel.reduce_gradients =
+        pick(2) == 0 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
+    parallel.prefetch = pick(3);
+    parallel.reshard_after_forward = pick(2) == 0;
+    parallel.keep_gathered = pick(2) == 0;
+    parallel.overlap = pick(4) != 0;
+    parallel.bucket_mib = pick(2) == 0 ? 0.01 : 25;
+    parallel.recompute = static_cast<Recompute>(pick(3));
+    options.precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
+    options.gradient_precision = pick(8) == 0 ? DType::BFloat16 : DType::Float32;
+    parallel.offload = static_cast<Offload>(pick(4) % 3);
+    if (parallel.offload == Offload::Parameters && parallel.zero % 3 != 0 && data > 1) {
+      parallel.offload = Offload::Optimizer;
+    }
+    parallel.context = pick(2) == 0 ? ContextAlgorithm::Ring : ContextAlgorithm::Gather;
+    return options;
+  }
+}
+
+std::string described(const CompileOptions& options) {
+  const ParallelOptions& p = options.parallel;
+  return fmt::format(
+      "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
+      "parallel "
+      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} ring {} {} x {} rows, {} "
+      "layers, "
+      "tied {}",
+      p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
+      p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
+      p.sequence_parallel, p.zero_group, static_cast<int>(p.recompute), p.prefetch,
+      p.reshard_after_forward, p.keep_gathered, p.overlap, p.context == ContextAlgorithm::Ring,
+      options.accumulation, options.micro_batch, options.model.layers, options.model.tied);
+}
+
+Job job_of(const CompileOptions& options, const Corpus& corpus, int steps) {
+  const Sampler sampler(corpus.samples(),
+                        options.micro_batch * options.parallel.layout.dp * options.accumulation, 3,
+                        DataOptions::LastWindow::Pad);
+  Job job;
+  std::int64_t position = 0;
+  for (int s = 0; s < steps; ++s) {
+    job.windows.push_back(sampler.window(position));
+    position = job.windows.back().next;
+    job.settings.push_back(
+        {options.optimizer.learning_rate, options.optimizer.gradient_clip, s + 1, 3, s});
+  }
+  return job;
+}
+
+SideRecord run(const CompileOptions& options, int steps) {
+  const Corpus corpus = corpus_of(options.sequence);
+  const Job job = job_of(options, corpus, steps);
+  return run_side(Compilation(options), corpus, job.windows, job.settings,
+                  [](Session& session) { session.initialize(5); });
+}
+
+void expect_same_bits(const SideRecord& a, const SideRecord& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t s = 0; s < a.steps.size(); ++s) {
+    EXPECT_EQ(a.steps[s].loss, b.steps[s].loss);
+    EXPECT_EQ(a.steps[s].gradient_norm, b.steps[s].gradient_norm);
+    EXPECT_TRUE(a.steps[s].gradients == b.steps[s].gradients);
+    EXPECT_TRUE(a.steps[s].weights == b.steps[s].weights);
+  }
+}
+
+}  // namespace sw::test
