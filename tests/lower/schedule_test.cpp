@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "base/error.hpp"
+#include "model/model.hpp"
 
 namespace sw {
 namespace {
@@ -162,6 +164,42 @@ TEST(SchedulesAsText, NeverCrashTheParser) {
       text += kLetters[random() % kLetters.size()];
     }
     EXPECT_NE(refusal(text, two, 2), "");
+  }
+}
+
+/// Case C047: none is left out, whatever does not divide.
+TEST(Stages, HoldEveryLayerOnceAndInOrder) {
+  ModelConfig model;
+  model.vocabulary = 16;
+  model.hidden = model.feed_forward = 8;
+  model.heads = model.kv_heads = 2;
+  model.head_dim = 4;
+  for (int layers = 1; layers <= 17; ++layers) {
+    model.layers = layers;
+    const ModelGraph graph = build(model, 1, 4, DType::Float32);
+    for (int stages = 1; stages <= 8; ++stages) {
+      for (int chunks = 1; chunks <= 3; ++chunks) {
+        ParallelOptions options;
+        options.layout.pp = stages;
+        options.virtual_stages = chunks;
+        options.pipeline =
+            chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneForwardOneBackward;
+        SCOPED_TRACE(fmt::format("{} layers on {} stages of {}", layers, stages, chunks));
+        if (stages > 1 && stages * chunks > layers) {
+          EXPECT_THROW((void)cut_into_stages(graph, options), ConfigError);
+          continue;
+        }
+        const Stages cut = cut_into_stages(graph, options);
+        EXPECT_THAT(cut.layers, Each(::testing::Ge(1)));
+        EXPECT_EQ(std::accumulate(cut.layers.begin(), cut.layers.end(), 0), layers);
+        int segment = 0;
+        for (int layer = 0; layer < layers; ++layer) {
+          EXPECT_GE(cut.segment_of_layer(layer), segment);
+          segment = cut.segment_of_layer(layer);
+        }
+        EXPECT_EQ(segment, cut.segments() - 1);
+      }
+    }
   }
 }
 
