@@ -22,7 +22,7 @@ class FloorFunction(unittest.TestCase):
             text = PROJECT.format(root=ROOT, floors=floors)
             Path(folder, "CMakeLists.txt").write_text(text, encoding="utf-8")
             done = subprocess.run(
-                [CMAKE, "-S", folder, "-B", f"{folder}/build"],
+                [CMAKE, "-G", "Ninja", "-S", folder, "-B", f"{folder}/build"],
                 capture_output=True,
                 text=True,
                 check=False,
