@@ -57,9 +57,7 @@ RunPlan make_plan(const Compilation& compilation, const Machine& machine) {
   verify(programs);
   const ParallelOptions& parallel = compilation.options().parallel;
   Machine linked = machine;
-  if (parallel.offload_gb_per_s > 0) {
-    linked.host_link_bytes_per_s = parallel.offload_gb_per_s * 1e9;
-  }
+  linked.host_link_bytes_per_s = parallel.offload_gb_per_s * 1e9;
   const Simulation simulation = simulate(programs, parallel.algorithm, linked);
   plan.collectives = merge(simulation.ledgers);
   plan.step_seconds = simulation.step_seconds;

@@ -30,9 +30,10 @@ double seconds_of(const Program& program, const Instruction& instruction, Algori
                machine.link_bytes_per_s;
   }
   if (std::holds_alternative<CopyWork>(instruction.work)) {
+    const double rate = machine.host_link_bytes_per_s > 0 ? machine.host_link_bytes_per_s
+                                                          : machine.memory_bytes_per_s;
     return machine.instruction_s +
-           static_cast<double>(moved_bytes(program, instruction, algorithm)) /
-               machine.host_link_bytes_per_s;
+           static_cast<double>(moved_bytes(program, instruction, algorithm)) / rate;
   }
   return machine.instruction_s +
          std::max(instruction.flops / machine.flops_per_s,

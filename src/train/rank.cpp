@@ -120,7 +120,7 @@ int run_rank(const RankStart& start, const std::function<int(World& world)>& bod
   if (world != nullptr) {
     world->abort(message);
   }
-  return 1;
+  return kFailed;
 }
 
 LaunchResult run_local_ranks(int ranks, const WorldOptions& options,

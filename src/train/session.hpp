@@ -33,7 +33,7 @@ struct StepResult {
   bool applied =
       true;  ///< false: gradients or loss were not finite, the update was skipped on all ranks
   double seconds = 0;
-  double communication_seconds = 0;
+  double communication_seconds = 0;  ///< of collectives and of copies between device and host
   double exposed_communication_seconds = 0;
   double wait_seconds = 0;
 };

@@ -161,7 +161,7 @@ class RankTrainer {
     }
     write_rank_account(RunFolder{plan_.run_folder}.account_of(world_.rank()), session_,
                        state_.step - plan_.first_step);
-    return stopped ? kStopped : 0;
+    return stopped ? kStopped : kDone;
   }
 
  private:

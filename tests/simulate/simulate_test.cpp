@@ -107,5 +107,22 @@ TEST(Simulate, RefusesProgramsThatDeadlock) {
                InternalError);
 }
 
+TEST(Simulate, ACopyTakesItsBytesOverTheLinkOrOverMemoryWhereNoLinkIsGiven) {
+  test::Builder b;
+  const Operand x = b.state("x", {1000});
+  const Operand kept = b.state("kept", {1000}, Lane::Host);
+  b.add("out", CopyWork{}, {x}, {kept});
+  const std::vector<Program> programs{b.finish()};
+  Machine machine;
+  machine.instruction_s = 0;
+  machine.memory_bytes_per_s = 2000;
+  EXPECT_EQ(simulate(programs, Algorithm::Direct, machine).step_seconds, 2);
+  machine.host_link_bytes_per_s = 500;
+  const Simulation simulation = simulate(programs, Algorithm::Direct, machine);
+  EXPECT_EQ(simulation.step_seconds, 8);
+  EXPECT_EQ(simulation.ledgers[0].at({CopyDirection::ToHost, "host"}),
+            (LedgerEntry{1, 4000, 8, 0}));
+}
+
 }  // namespace
 }  // namespace sw
