@@ -87,10 +87,10 @@ void GroupMember::open_state(std::uint64_t key) {
 }
 
 std::int64_t GroupMember::slot_bytes() const {
-  constexpr std::int64_t kLine = 64;
+  constexpr std::int64_t kCacheLine = 64;
   return round_up(static_cast<std::int64_t>(sizeof(MemberSlot)) +
                       size() * static_cast<std::int64_t>(sizeof(std::atomic<std::int64_t>)),
-                  kLine);
+                  kCacheLine);
 }
 
 MemberSlot& GroupMember::slot(int member) const {

@@ -122,7 +122,7 @@ std::vector<std::int64_t> Compilation::column_order() const {
   if (cp == 1 || joint_.dropout_key >= 0) {
     return {};
   }
-  const std::int64_t chunk = options_.sequence / (2 * cp);
+  const std::int64_t chunk = options_.sequence / 2 / cp;
   std::vector<std::int64_t> order;
   for (int rank = 0; rank < cp; ++rank) {
     for (const std::int64_t from : {rank, 2 * cp - 1 - rank}) {

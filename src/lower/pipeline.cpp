@@ -143,17 +143,16 @@ void Lowering::emit_actions(const PipelineOrder& order) {
 }
 
 bool Lowering::belongs(std::size_t at, const PipelineAction& action) const {
-  using Kind = PipelineAction::Kind;
   const ShardedStep& step = sharded_.steps[at];
   if (segment_of_step_[at] != action.segment) {
     return false;
   }
   const bool forward = direction_of(model_, sharded_, step) == Direction::Forward;
-  if (action.kind == Kind::Forward || forward) {
-    return forward && action.kind == Kind::Forward;
+  if (action.kind == PipelineAction::Kind::Forward || forward) {
+    return forward && action.kind == PipelineAction::Kind::Forward;
   }
-  return action.kind == Kind::Backward ||
-         only_for_weights(step) == (action.kind == Kind::WeightGradient);
+  return action.kind == PipelineAction::Kind::Backward ||
+         only_for_weights(step) == (action.kind == PipelineAction::Kind::WeightGradient);
 }
 
 /// Whether a step makes gradients of weights and nothing else.

@@ -71,9 +71,9 @@ class Planner {
     plan_.loss = scalar("loss", lane_, 4);
     plan_.dropout_key = scalar("dropout_key", Lane::Private, 16);
     if (plan_.options.train) {
-      plan_.norm_words = scalar("norm_words", lane_, kernels::ExactSum::kWords * 8);
-      plan_.settings = scalar("settings", Lane::Private, kSettings * 8);
-      plan_.verdict = scalar("verdict", Lane::Private, kVerdict * 8);
+      plan_.norm_words = scalar("norm_words", lane_, std::int64_t{8} * kernels::ExactSum::kWords);
+      plan_.settings = scalar("settings", Lane::Private, std::int64_t{8} * kSettings);
+      plan_.verdict = scalar("verdict", Lane::Private, std::int64_t{8} * kVerdict);
     }
   }
 
@@ -91,7 +91,7 @@ class Planner {
   /// have their own; what it cannot cut is one small unit per stage, so that no layer's reduction
   /// waits for it.
   std::string unit_of(const Value& parameter, const Sharding& own) const {
-    const std::string own_unit =
+    std::string own_unit =
         parameter.layer >= 0 ? fmt::format("layers.{}", parameter.layer) : parameter.name;
     if (parameter.frozen) {
       return own_unit + ".frozen";

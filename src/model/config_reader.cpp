@@ -45,9 +45,9 @@ bool ConfigReader::has(std::string_view key) { return find(key) != nullptr; }
 bool ConfigReader::present(std::string_view key) const { return object_.contains(key); }
 
 const Json& ConfigReader::value(std::string_view key) {
-  static const Json absent;
+  static const Json kAbsent;
   const Json* found = find(key);
-  return found == nullptr ? absent : *found;
+  return found == nullptr ? kAbsent : *found;
 }
 
 std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback,

@@ -9,13 +9,13 @@
 namespace sw {
 
 const std::vector<FamilyDefinition>& families() {
-  static const std::vector<FamilyDefinition> list = {
+  static const std::vector<FamilyDefinition> kFamilies = {
       {"llama", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"mistral", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"qwen2", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"gpt2", Family::Gpt2, gpt2::read, gpt2::write, gpt2::parameters, gpt2::forward},
   };
-  return list;
+  return kFamilies;
 }
 
 const FamilyDefinition& family_of(std::string_view model_type, std::string_view where) {

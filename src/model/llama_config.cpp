@@ -22,7 +22,7 @@ struct Defaults {
 
 Defaults defaults_of(const std::string& model_type) {
   if (model_type == "mistral") {
-    return {.feed_forward = 14336, .kv_heads = 8, .max_positions = 4096 * 32};
+    return {.feed_forward = 14336, .kv_heads = 8, .max_positions = 131072};
   }
   if (model_type == "qwen2") {
     return {.vocabulary = 151936,

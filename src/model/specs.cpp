@@ -6,9 +6,9 @@
 
 namespace sw {
 
-void Specs::matrix(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
-                   double scale) {
-  add(name, std::move(shape), std::move(letters), std::move(tensor_shape), true,
+void Specs::matrix(const std::string& name, Shape shape, std::string letters,
+                   const Shape& tensor_shape, double scale) {
+  add(name, std::move(shape), std::move(letters), tensor_shape, true,
       {.mean = 0, .deviation = config_.initializer_range * scale});
 }
 
@@ -29,8 +29,8 @@ void Specs::fuse(std::string tensor, std::int64_t index, std::int64_t parts) {
   stored.box.back() = {width * index, width * (index + 1)};
 }
 
-void Specs::add(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
-                bool decay, Initialization initial) {
+void Specs::add(const std::string& name, Shape shape, std::string letters,
+                const Shape& tensor_shape, bool decay, Initialization initial) {
   SW_CHECK(elements(shape) == elements(tensor_shape), "{}: {} and {}", name, to_text(shape),
            to_text(tensor_shape));
   StoredPart stored{name, tensor_shape, {}};

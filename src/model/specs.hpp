@@ -17,7 +17,7 @@ class Specs {
   void set_layer(int layer) { layer_ = layer; }
 
   /// Starts from a normal distribution of deviation initializer_range x `scale`; decays.
-  void matrix(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
+  void matrix(const std::string& name, Shape shape, std::string letters, const Shape& tensor_shape,
               double scale = 1);
   /// A norm's factors [D], which start from 1.
   void norm(const std::string& name);
@@ -30,7 +30,7 @@ class Specs {
   [[nodiscard]] std::vector<ParameterSpec> take() { return std::move(specs_); }
 
  private:
-  void add(const std::string& name, Shape shape, std::string letters, Shape tensor_shape,
+  void add(const std::string& name, Shape shape, std::string letters, const Shape& tensor_shape,
            bool decay, Initialization initial);
 
   const ModelConfig& config_;

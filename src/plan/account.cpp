@@ -134,7 +134,7 @@ AccountResult account(std::string_view name, const Json& inputs) {
 }
 
 Json account_input(std::string_view text) {
-  const Json parsed = Json::parse(text, nullptr, false);
+  Json parsed = Json::parse(text, nullptr, false);
   if (!parsed.is_discarded()) {
     return parsed;
   }

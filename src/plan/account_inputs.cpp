@@ -179,7 +179,7 @@ std::string Inputs::unit(std::initializer_list<std::string_view> names,
     if (has(name)) {
       const Json& input = inputs_.at(std::string(name));
       if (input.is_object() && input.contains("unit")) {
-        const auto text = input.at("unit").get<std::string>();
+        auto text = input.at("unit").get<std::string>();
         if (find_unit(text) != nullptr) {
           return text;
         }

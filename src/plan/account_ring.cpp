@@ -53,7 +53,8 @@ void ring(const Inputs& in, Outputs& out) {
   out.set("rounds", 2 * (ranks - 1));
   out.quantity("max_chunk", static_cast<double>(split(message, ranks, 0).size()), unit);
   if (message % ranks == 0) {
-    out.quantity("chunk", static_cast<double>(message / ranks), unit);
+    const std::int64_t chunk = message / ranks;
+    out.quantity("chunk", static_cast<double>(chunk), unit);
   } else {
     out.quantity("smallest_sent_per_rank", static_cast<double>(bytes.smallest_sent), unit);
     out.note(

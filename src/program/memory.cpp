@@ -182,8 +182,9 @@ void map_memory(Program& program) {
     place_transient(program, lifetimes, lane, round_up(persistent, kAlignment));
     std::int64_t end = 0;
     for (const Buffer& buffer : program.buffers) {
-      if (buffer.lane == lane && buffer.bytes > 0)
+      if (buffer.lane == lane && buffer.bytes > 0) {
         end = std::max(end, buffer.offset + buffer.bytes);
+      }
     }
     program.*size_of_lane(lane) = end;
   }

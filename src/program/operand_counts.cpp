@@ -6,7 +6,7 @@ namespace sw {
 
 const std::vector<OperandCounts>& operand_counts() {
   constexpr int kAny = 1 << 20;
-  static const std::vector<OperandCounts> list = {
+  static const std::vector<OperandCounts> kCounts = {
       {"add", 2, kAny, 1, true},
       {"attention", 7, 7, 2, false},
       {"attention_grad", 10, 10, 3, false},
@@ -35,7 +35,7 @@ const std::vector<OperandCounts>& operand_counts() {
       {"swiglu_grad", 3, 3, 2, true},
       {"token_loss", 4, 4, 1, false},
   };
-  return list;
+  return kCounts;
 }
 
 const OperandCounts* find_operand_counts(std::string_view op) {

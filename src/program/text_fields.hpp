@@ -181,35 +181,35 @@ template <typename Enum>
 struct Words;
 template <>
 struct Words<Lane> {
-  static constexpr std::string_view list[] = {"private", "window", "host"};
+  static constexpr std::string_view kWords[] = {"private", "window", "host"};
 };
 template <>
 struct Words<Category> {
-  static constexpr std::string_view list[] = {"parameters",  "gradients",     "optimizer",
-                                              "activations", "communication", "workspace"};
+  static constexpr std::string_view kWords[] = {"parameters",  "gradients",     "optimizer",
+                                                "activations", "communication", "workspace"};
 };
 template <>
 struct Words<Phase> {
-  static constexpr std::string_view list[] = {"forward", "backward", "window"};
+  static constexpr std::string_view kWords[] = {"forward", "backward", "window"};
 };
 template <>
 struct Words<ReduceOp> {
-  static constexpr std::string_view list[] = {"sum", "max"};
+  static constexpr std::string_view kWords[] = {"sum", "max"};
 };
 template <>
 struct Words<WindowKind> {
-  static constexpr std::string_view list[] = {"finish_count", "squares", "finish_norm"};
+  static constexpr std::string_view kWords[] = {"finish_count", "squares", "finish_norm"};
 };
 template <>
 struct Words<CollectiveKind> {
-  static constexpr std::string_view list[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                              "all_to_all", "broadcast",      "send",
-                                              "receive",    "barrier"};
+  static constexpr std::string_view kWords[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                "all_to_all", "broadcast",      "send",
+                                                "receive",    "barrier"};
 };
 template <>
 struct Words<DType> {
-  static constexpr std::string_view list[] = {"float64", "float32", "float16", "bfloat16",
-                                              "int64",   "int32",   "uint64",  "uint8"};
+  static constexpr std::string_view kWords[] = {"float64", "float32", "float16", "bfloat16",
+                                                "int64",   "int32",   "uint64",  "uint8"};
 };
 
 }  // namespace sw::text

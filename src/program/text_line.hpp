@@ -46,7 +46,7 @@ class Line {
   void read(double& value);
   template <typename Enum>
   requires std::is_enum_v<Enum>
-  void read(Enum& value) { value = static_cast<Enum>(take_one_of(Words<Enum>::list)); }
+  void read(Enum& value) { value = static_cast<Enum>(take_one_of(Words<Enum>::kWords)); }
   template <typename Element>
   void read(std::vector<Element>& list) {
     list.clear();

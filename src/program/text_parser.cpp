@@ -9,10 +9,10 @@
 namespace sw {
 namespace {
 
-template <typename Variant, std::size_t... index>
-Variant alternative(std::size_t wanted, std::index_sequence<index...>) {
+template <typename Variant, std::size_t... kIndex>
+Variant alternative(std::size_t wanted, std::index_sequence<kIndex...>) {
   Variant result;
-  (void)((wanted == index ? (result.template emplace<index>(), true) : false) || ...);
+  (void)((wanted == kIndex ? (result.template emplace<kIndex>(), true) : false) || ...);
   return result;
 }
 /// A Variant that holds its `wanted`-th alternative.

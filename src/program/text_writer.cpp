@@ -30,7 +30,7 @@ requires std::is_arithmetic_v<Number> std::string value(Number number) {
 }
 template <typename Enum>
 requires std::is_enum_v<Enum> std::string value(Enum element) {
-  return std::string(text::Words<Enum>::list[static_cast<std::size_t>(element)]);
+  return std::string(text::Words<Enum>::kWords[static_cast<std::size_t>(element)]);
 }
 template <typename Element>
 std::string value(const std::vector<Element>& list) {
@@ -58,8 +58,9 @@ class Writer {
 
   std::string write() {
     line("program", program_);
-    for (const std::string& note : program_.notes)
+    for (const std::string& note : program_.notes) {
       out_ += fmt::format("note {}\n", in_quotes(note));
+    }
     for (std::size_t i = 0; i < program_.streams.size(); ++i) {
       out_ += fmt::format("stream {}  # {}\n", in_quotes(program_.streams[i]), i);
     }

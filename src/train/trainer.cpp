@@ -54,7 +54,7 @@ class StepExchange {
     gather.name = "step boundary";
     Segment segment;
     segment.output = memory_.data();
-    segment.input = memory_.data() + world.rank() * static_cast<int>(sizeof(RankStep));
+    segment.input = memory_.data() + static_cast<std::size_t>(world.rank()) * sizeof(RankStep);
     segment.length = ranks_;
     segment.trailing = kWords;
     gather.segments = {segment};

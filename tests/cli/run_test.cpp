@@ -200,7 +200,7 @@ TEST_F(Run, BadInputIsRefusedBeforeAnythingIsWritten) {
     EXPECT_FALSE(fs::exists(folder_ / "run")) << set;
   }
   expect_refused(shardwright(train({"--ranks", "3"})), "3");
-  std::ofstream(folder_ / "text.txt", std::ios::trunc);
+  fs::resize_file(folder_ / "text.txt", 0);
   expect_refused(shardwright(train()), "data.train");
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }

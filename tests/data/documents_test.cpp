@@ -47,7 +47,7 @@ std::string refusal(const std::string& name, std::string_view content) {
 }
 
 TEST(TextFile, IsOneDocumentByteForByte) {
-  const std::string content("one\r\ntwo\0\n\n three", 18);
+  const std::string content("one\r\ntwo\0\n\n three", 17);
   EXPECT_THAT(read_content("a.txt", content).texts, ElementsAre(content));
 }
 
@@ -133,7 +133,7 @@ struct Broken {
 };
 
 const std::vector<Broken>& broken_lines() {
-  static const std::vector<Broken> lines = {
+  static const std::vector<Broken> kLines = {
       {"{", "not valid JSON"},
       {R"({"text": "trunc)", "not valid JSON"},
       {R"({"text": "a"} {"text": "b"})", "not valid JSON"},
@@ -159,7 +159,7 @@ const std::vector<Broken>& broken_lines() {
       {"{\"text\": \"a\"}\uFEFF", "not valid JSON"},
       {std::string(200, '[') + std::string(200, ']'), "nested deeper"},
   };
-  return lines;
+  return kLines;
 }
 
 std::string good_line(int number) { return fmt::format("{{\"text\": \"document {}\"}}\n", number); }

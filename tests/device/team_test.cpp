@@ -57,8 +57,9 @@ TEST(Team, MakesWhatTilesWroteVisibleToTheCaller) {
     team.run(257, [&](std::int64_t tile, int) {
       values[static_cast<std::size_t>(tile)] = tile * round;
     });
-    for (std::int64_t i = 0; i < 257; ++i)
+    for (std::int64_t i = 0; i < 257; ++i) {
       ASSERT_EQ(values[static_cast<std::size_t>(i)], i * round);
+    }
   }
 }
 

@@ -193,8 +193,8 @@ TEST(Attention, OverBlocksOfKeysIsThatOverAllOfThem) {
 TEST(Attention, OverABlockThatNobodySeesIsWhatWasThere) {
   constexpr std::int64_t kS = 70;
   const Tensor ones = integers({1, kS}, std::vector<std::int64_t>(kS, 1));
-  const Tensor zeros_ = integers({1, kS}, std::vector<std::int64_t>(kS, 0));
-  OwnedCall call = attention_call(kS, {.scale = 0.25}, 1, 1, ones, zeros_);
+  const Tensor first = integers({1, kS}, std::vector<std::int64_t>(kS, 0));
+  OwnedCall call = attention_call(kS, {.scale = 0.25}, 1, 1, ones, first);
   call.call.accumulate = {false, false};
   call.run_cpu(2);  // o = 0, lse = -infinity
   call.call.accumulate = {true, true};

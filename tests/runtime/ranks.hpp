@@ -14,8 +14,8 @@ namespace sw::test {
 
 /// What one rank's thread owns.
 struct RankRun {
-  RankRun(World& world_, const Program& program_, ExecutorOptions options = {})
-      : world(world_), program(program_), memory(world, programs()), team(options.threads) {
+  RankRun(World& of_world, const Program& of_program, ExecutorOptions options = {})
+      : world(of_world), program(of_program), memory(world, programs()), team(options.threads) {
     executor = std::make_unique<Executor>(program, world, memory, team, options);
   }
   std::vector<const Program*> programs() const { return {&program}; }

@@ -69,7 +69,7 @@ Program late(int rank) {
 TEST(Simulate, ACollectiveStartsWhenAllHaveArrivedAndEndsForAllAtOnce) {
   const Simulation simulation = simulate({late(0), late(1)}, Algorithm::Direct, slow_machine());
   // Rank 1 arrives at 5. Then: overhead 1, two rounds of latency 2, 16 bytes sent at 8 a second.
-  const double seconds = 1 + 2 * 2 + 16 / 8;
+  const double seconds = 1 + 2 * 2 + 16.0 / 8;
   EXPECT_EQ(simulation.timelines[0][0].start, 0);
   EXPECT_EQ(simulation.timelines[0][0].end, 5 + seconds);
   EXPECT_EQ(simulation.timelines[1][1].start, 5);

@@ -53,11 +53,11 @@ ModelConfig tiny_gpt2() {
 }
 
 Corpus corpus_of(std::int64_t sequence) {
-  static const TextFile text;
+  static const TextFile kText;
   DataOptions data;
   data.sequence_length = sequence;
   CorpusSource source;
-  source.patterns = {text.path.string()};
+  source.patterns = {kText.path.string()};
   source.vocabulary = 259;
   return Corpus::load(data, source);
 }

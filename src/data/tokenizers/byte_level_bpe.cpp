@@ -53,7 +53,7 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 
 }  // namespace
 
-ByteLevelBpe::ByteLevelBpe(TokenizerFile file, std::string_view where)
+ByteLevelBpe::ByteLevelBpe(const TokenizerFile& file, std::string_view where)
     : name_(file.name), special_(file.special), whole_words_first_(file.whole_words_first) {
   for (const std::string& pattern : file.expressions) {
     expressions_.emplace_back(pattern, where);

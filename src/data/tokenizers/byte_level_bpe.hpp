@@ -19,7 +19,7 @@ namespace sw {
 class ByteLevelBpe final : public Tokenizer {
  public:
   /// `where` is the file's name for errors (ConfigError).
-  ByteLevelBpe(TokenizerFile file, std::string_view where);
+  ByteLevelBpe(const TokenizerFile& file, std::string_view where);
 
   using Tokenizer::encode;
   [[nodiscard]] std::string name() const override { return name_; }

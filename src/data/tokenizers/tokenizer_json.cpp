@@ -36,12 +36,12 @@ class Node {
   }
   /// Null when absent.
   [[nodiscard]] Node operator[](const char* key) const {
-    static const Json null;
+    static const Json kNull;
     if (!value_->is_object()) {
       refuse("is no object");
     }
     const auto found = value_->find(key);
-    return {found == value_->end() ? &null : &*found, fmt::format("{}.{}", where_, key)};
+    return {found == value_->end() ? &kNull : &*found, fmt::format("{}.{}", where_, key)};
   }
   [[nodiscard]] bool is_null() const { return value_->is_null(); }
   [[nodiscard]] const Json& json() const { return *value_; }

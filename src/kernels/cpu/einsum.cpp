@@ -13,7 +13,7 @@
 namespace sw::kernels {
 
 std::string matrix_product_note(DType dtype) {
-  const std::string how =
+  std::string how =
       fmt::format("matrix products in float32 ({}) on packed operands", simd::instruction_set());
   if (dtype == DType::Float32) return how;
   return fmt::format("{}; {} is converted while packing and rounded once on store", how,

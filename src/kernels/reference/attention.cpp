@@ -76,8 +76,9 @@ void attention(const KernelCall& call) {
         const std::int64_t row = a.query_row(b, i, h);
         double most = before.empty() ? -kInfinity : before[row / a.size];
         for (std::int64_t j = 0; j < a.keys; ++j) {
-          if (a.sees(b, i, j))
+          if (a.sees(b, i, j)) {
             most = std::max(most, a.p.scale * a.dot(q + row, k + a.key_row(b, j, h)));
+          }
         }
         if (most == -kInfinity) continue;
         double sum = 0;

@@ -27,8 +27,9 @@ void rms_norm(const KernelCall& call) {
   std::vector<double> y = zeros(rows * width);
   for (std::int64_t row = 0; row < rows; ++row) {
     const double inverse = inverse_rms(x + row * width, width, epsilon_of(call));
-    for (std::int64_t i = 0; i < width; ++i)
+    for (std::int64_t i = 0; i < width; ++i) {
       y[row * width + i] = x[row * width + i] * inverse * w[i];
+    }
   }
   write(call, 0, y);
 }

@@ -19,7 +19,8 @@ void turn(const KernelCall& call, std::size_t x_index, std::size_t positions_ind
   std::vector<double> y(static_cast<std::size_t>(elements(shape)));
   for (std::int64_t row = 0; row < shape[0] * shape[1] * heads; ++row) {
     for (std::int64_t pair = 0; pair < size / 2; ++pair) {
-      const double angle = positions[row / heads] * frequencies[pair];
+      const std::int32_t position = positions[row / heads];
+      const double angle = position * frequencies[pair];
       const double cosine = std::cos(angle);
       const double sine = sign * std::sin(angle);
       const std::int64_t first = row * size + pair;
