@@ -196,7 +196,8 @@ std::vector<Key> parallel_keys() {
       {"parallel",
        "context",
        SW_CHOICE(parallel.context),
-       "With cp > 1: how attention talks.",
+       "With cp > 1: how attention sees all tokens. Keys and values go round, or are gathered; or "
+       "heads are exchanged for tokens (Ulysses).",
        {"ring", "gather", "all_to_all"}},
       {"parallel", "gather_before_dispatch", SW_FIELD(parallel.gather_before_dispatch),
        "With ep and sequence_parallel."},

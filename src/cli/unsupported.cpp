@@ -20,10 +20,6 @@ struct Missing {
 const Missing kMissing[] = {
     {"parallel.ep", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.layout.ep > 1; }},
-    {"parallel.context", "context parallelism other than \"ring\" and \"gather\"",
-     [](const RunOptions& o) {
-       return o.parallel.layout.cp > 1 && o.parallel.context == ContextAlgorithm::AllToAll;
-     }},
     {"parallel.gather_before_dispatch", "expert parallelism",
      [](const RunOptions& o) { return o.parallel.gather_before_dispatch; }},
     {"parallel.pipeline", "asynchronous pipelining with weight stashing",

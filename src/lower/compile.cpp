@@ -13,8 +13,14 @@
 namespace sw {
 namespace {
 
-Mesh mesh_of(const Layout& layout) {
-  return Mesh({{"pp", layout.pp}, {"dp", layout.dp}, {"cp", layout.cp}, {"tp", layout.tp}});
+/// Heads that tp cut are cut again where attention is exchanged over cp, and who cuts last stands
+/// innermost.
+Mesh mesh_of(const ParallelOptions& parallel) {
+  const Layout& layout = parallel.layout;
+  const Mesh::Axis cp{"cp", layout.cp};
+  const Mesh::Axis tp{"tp", layout.tp};
+  const bool exchanges = parallel.context == ContextAlgorithm::AllToAll;
+  return Mesh({{"pp", layout.pp}, {"dp", layout.dp}, exchanges ? tp : cp, exchanges ? cp : tp});
 }
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
@@ -73,11 +79,10 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 Compilation::Compilation(CompileOptions options)
-    : options_(std::move(options)), mesh_(mesh_of(options_.parallel.layout)) {
+    : options_(std::move(options)), mesh_(mesh_of(options_.parallel)) {
   const ShardingOptions sharding{
       options_.parallel.sequence_parallel && options_.parallel.layout.tp > 1,
-      options_.parallel.keep_gathered,
-      options_.parallel.layout.cp > 1 && options_.parallel.context == ContextAlgorithm::Ring};
+      options_.parallel.keep_gathered, options_.parallel.context};
   const auto make = [&](const ModelConfig& config) {
     ModelGraph model = build(config, rows_per_micro_batch(), options_.sequence, options_.precision);
     freeze(model.graph, options_.freeze);
@@ -119,7 +124,8 @@ Range Compilation::rows(int rank) const {
 
 std::vector<std::int64_t> Compilation::column_order() const {
   const int cp = options_.parallel.layout.cp;
-  if (cp == 1 || joint_.dropout_key >= 0) {
+  if (cp == 1 || joint_.dropout_key >= 0 ||
+      options_.parallel.context == ContextAlgorithm::AllToAll) {
     return {};
   }
   const std::int64_t chunk = options_.sequence / 2 / cp;
@@ -216,7 +222,8 @@ std::vector<std::string> Compilation::notes() const {
                     "every tp rank, their gradients summed over tp",
                     tp, options_.model.kv_heads));
   }
-  if (options_.parallel.layout.cp > 1 && column_order().empty()) {
+  if (options_.parallel.layout.cp > 1 && joint_.dropout_key >= 0 &&
+      options_.parallel.context != ContextAlgorithm::AllToAll) {
     notes.push_back(
         "cp cuts the sequence in order, because of dropout: later ranks have more attention to do");
   }

@@ -103,6 +103,8 @@ class Lowering {
   Instruction kernel_instruction(const std::string& name, const kernels::KernelCall& call,
                                  std::vector<Operand> inputs, std::vector<Operand> outputs,
                                  double flops);
+  void emit_work(const std::string& name, Phase phase, Work work, std::vector<Operand> inputs,
+                 std::vector<Operand> outputs);
   void emit_kernel(const std::string& name, const kernels::KernelCall& call,
                    std::vector<Operand> inputs, std::vector<Operand> outputs, double flops,
                    Phase phase);
@@ -115,6 +117,11 @@ class Lowering {
                        const std::vector<int>& members);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
+
+  // all_to_all.cpp
+  void emit_all_to_all(const ShardedStep& step);
+  [[nodiscard]] std::vector<Operand> packed(const std::string& name, DType dtype,
+                                            const std::vector<Shape>& shapes);
 
   // ring.cpp: attention whose keys and values go round
   /// A block's keys and values, or their gradients.

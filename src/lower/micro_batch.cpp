@@ -11,6 +11,17 @@ void Lowering::emit(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
 }
 
+void Lowering::emit_work(const std::string& name, Phase phase, Work work,
+                         std::vector<Operand> inputs, std::vector<Operand> outputs) {
+  Instruction instruction;
+  instruction.name = name;
+  instruction.phase = phase;
+  instruction.work = std::move(work);
+  instruction.inputs = std::move(inputs);
+  instruction.outputs = std::move(outputs);
+  emit(std::move(instruction));
+}
+
 Instruction Lowering::kernel_instruction(const std::string& name, const kernels::KernelCall& call,
                                          std::vector<Operand> inputs, std::vector<Operand> outputs,
                                          double flops) {
@@ -192,37 +203,32 @@ void Lowering::emit_load(const ShardedStep& step) {
   }
   SW_CHECK(local.at(0) == whole.shape.at(0), "{}: a rank would read rows that are not its own",
            value(step.to).name);
-  Instruction slice;
-  slice.name = "slice " + value(step.to).name;
-  slice.work = SliceWork{1, local_start(step.to).at(1)};
-  slice.inputs = {whole};
-  slice.outputs = {transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
-                             DType::Int32, local, Lane::Private, Category::Activations)};
-  placed.operand = slice.outputs.front();
-  emit(std::move(slice));
+  placed.operand = transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
+                             DType::Int32, local, Lane::Private, Category::Activations);
+  emit_work("slice " + value(step.to).name, Phase::Forward,
+            SliceWork{1, local_start(step.to).at(1)}, {whole}, {placed.operand});
 }
 
 void Lowering::emit_move(const ShardedStep& step, std::size_t at) {
-  if (step.move.collective.has_value()) {
-    emit_collective_move(step, at);
-  } else {
+  if (!step.move.collective.has_value()) {
     emit_slice(step);
+  } else if (*step.move.collective == CollectiveKind::AllToAll) {
+    emit_all_to_all(step);
+  } else {
+    emit_collective_move(step, at);
   }
 }
 
 void Lowering::emit_slice(const ShardedStep& step) {
   const Operand from = operand(step.from);
   const auto dim = static_cast<std::size_t>(step.move.to.dim);
-  Instruction slice;
-  slice.name = "slice " + value(step.to).name;
-  slice.phase = copy(step.to).made_in == Direction::Forward ? Phase::Forward : Phase::Backward;
-  slice.work = SliceWork{step.move.to.dim, local_start(step.to)[dim] - local_start(step.from)[dim]};
-  slice.inputs = {from};
-  slice.outputs = {transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
-                             from.dtype, local_shape(step.to),
-                             lane_[static_cast<std::size_t>(step.to)], Category::Activations)};
-  placed_[static_cast<std::size_t>(step.to)] = {slice.outputs.front(), false};
-  emit(std::move(slice));
+  const Operand to = transient(fmt::format("{} slice mb{}", value(step.to).name, micro_batch_),
+                               from.dtype, local_shape(step.to),
+                               lane_[static_cast<std::size_t>(step.to)], Category::Activations);
+  const std::int64_t start = local_start(step.to)[dim] - local_start(step.from)[dim];
+  emit_work("slice " + value(step.to).name, phase_of(step), SliceWork{step.move.to.dim, start},
+            {from}, {to});
+  placed_[static_cast<std::size_t>(step.to)] = {to, false};
 }
 
 /// A Partial value travels in float32 and is rounded once: a cast follows where the value itself is
@@ -230,8 +236,6 @@ void Lowering::emit_slice(const ShardedStep& step) {
 void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   const Move& move = step.move;
   const CollectiveKind kind = *move.collective;
-  SW_CHECK(kind != CollectiveKind::AllToAll, "{}: all-to-all between dims is not lowered",
-           value(step.to).name);
   SW_CHECK(kind == CollectiveKind::AllReduce || move.axes.size() == 1,
            "{}: a folded {} is not lowered", value(step.to).name, to_text(kind));
   const Operand from = operand(step.from);
@@ -239,8 +243,7 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
                         last_use_[static_cast<std::size_t>(step.from)] == at &&
                         !placed_[static_cast<std::size_t>(step.from)].shared;
   const std::string name = fmt::format("{} {}", to_text(kind), value(step.to).name);
-  const Phase phase =
-      copy(step.to).made_in == Direction::Forward ? Phase::Forward : Phase::Backward;
+  const Phase phase = phase_of(step);
   const Operand to =
       in_place ? from
                : transient(
@@ -262,13 +265,7 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
     last->inputs.push_back(from);
     last->outputs.push_back(to);
   } else {
-    Instruction instruction;
-    instruction.name = name;
-    instruction.phase = phase;
-    instruction.work = work;
-    instruction.inputs = {from};
-    instruction.outputs = {to};
-    emit(std::move(instruction));
+    emit_work(name, phase, work, {from}, {to});
   }
   const DType wanted = copy_dtype(model_, sharded_, step.to);
   Placed& placed = placed_[static_cast<std::size_t>(step.to)];

@@ -1,6 +1,7 @@
 // Context parallel: the tokens of a sample over ranks, under a causal mask.
 // Source: Dubey et al. 2024 (Llama 3), arXiv:2407.21783, section 3.3.2: 2C chunks, rank i has
-// chunks i and 2C - 1 - i, keys and values are gathered.
+// chunks i and 2C - 1 - i, keys and values are gathered; ring: Liu et al. 2023, arXiv:2310.01889;
+// all_to_all: Jacobs et al. 2023, arXiv:2309.14509.
 
 #include <fmt/format.h>
 
@@ -69,28 +70,48 @@ void tokens_of_ranks(const Inputs& in, Outputs& out) {
   }
 }
 
-/// kv = 2*b*s*kv_heads*head_dim*act_bytes: keys and values of a micro-batch's rows, whole sequence.
-void gathered_keys(const Inputs& in, Outputs& out) {
+/// Of a micro-batch's rows, whole sequence: kv = 2*b*s*kv_heads*head_dim*act_bytes keys and values,
+/// q = b*s*heads*head_dim*act_bytes queries, and as much comes out of attention.
+void attention_traffic(const Inputs& in, Outputs& out) {
   const std::int64_t tokens = limited(in, "s", kMostTokens);
   const std::int64_t ranks = limited(in, "cp", kMostContextRanks);
-  if (const std::string context = in.word("context", "gather"); context != "gather") {
-    in.reject(fmt::format("context = \"{}\" has no account yet; there is gather", context));
+  const std::string context = in.word("context", "gather");
+  if (context != "gather" && context != "ring" && context != "all_to_all") {
+    in.reject(fmt::format("context = \"{}\" is none of gather, ring, all_to_all", context));
   }
   if (ranks > 1 && tokens % (2 * ranks) != 0) {
     in.reject(fmt::format("s = {} does not divide by 2*cp = {}; the nearest above that does is {}",
                           tokens, 2 * ranks, round_up(tokens, 2 * ranks)));
   }
-  double kv = 2 * in.bytes("act_bytes") * static_cast<double>(tokens);
-  for (const char* size : {"b", "kv_heads", "head_dim"}) {
-    kv *= static_cast<double>(in.count(size));
-  }
-  const double times = static_cast<double>(in.count_or("layers", 1)) *
-                       static_cast<double>(in.count_or("microbatches", 1));
-  const double phase = kv * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * times;
+  const double element = in.bytes("act_bytes");
+  const double per_head = element * static_cast<double>(tokens) *
+                          static_cast<double>(in.count("b")) *
+                          static_cast<double>(in.count("head_dim"));
+  const double kv = 2 * per_head * static_cast<double>(in.count("kv_heads"));
+  const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks) *
+                        static_cast<double>(in.count_or("layers", 1)) *
+                        static_cast<double>(in.count_or("microbatches", 1));
+  double sent = 0;
   out.quantity("kv", kv, "B");
-  out.quantity("all_gather", 2 * phase, "B");
-  out.quantity("reduce_scatter", phase, "B");
-  out.quantity("sent_per_rank", 3 * phase, "B");
+  if (context == "gather") {
+    out.quantity("all_gather", 2 * others * kv, "B");
+    out.quantity("reduce_scatter", others * kv, "B");
+    sent = 3 * others * kv;
+  } else if (context == "ring") {
+    sent = others * kv * (2 + 4 / element);
+    out.quantity("send", sent, "B");
+  } else {
+    for (const char* heads : {"heads", "kv_heads"}) {
+      if (in.count(heads) % ranks != 0) {
+        in.reject(fmt::format("cp = {} does not divide {} = {}", ranks, heads, in.count(heads)));
+      }
+    }
+    const double q = per_head * static_cast<double>(in.count("heads"));
+    out.quantity("q", q, "B");
+    sent = 2 * others * (2 * q + kv) / static_cast<double>(ranks);
+    out.quantity("all_to_all", sent, "B");
+  }
+  out.quantity("sent_per_rank", sent, "B");
   out.note("gradients of the weights are summed over cp as over dp and come on top (account zero)");
 }
 
@@ -103,12 +124,12 @@ std::vector<Rule> context_rules() {
        {},
        {},
        tokens_of_ranks},
-      {"kv = 2*b*s*kv_heads*head_dim*act_bytes; gather: all-gather in forward and again in "
-       "backward, reduce-scatter of the gradients, each (C-1)/C*kv a layer",
+      {"kv = 2*b*s*kv_heads*head_dim*act_bytes, q = b*s*heads*head_dim*act_bytes; a layer: gather "
+       "3*(C-1)/C*kv, ring (2+4/act_bytes)*(C-1)/C*kv, all_to_all 2*(C-1)/C*(2*q+kv)/C",
        {"b", "s", "kv_heads", "head_dim", "act_bytes", "cp"},
-       {"layers", "microbatches", "context"},
+       {"layers", "microbatches", "context", "heads"},
        {},
-       gathered_keys},
+       attention_traffic},
   };
 }
 

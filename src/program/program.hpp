@@ -80,6 +80,12 @@ struct SliceWork {
   friend bool operator==(const SliceWork&, const SliceWork&) = default;
 };
 
+/// The reverse: outputs[0] = the inputs side by side on `dim`.
+struct JoinWork {
+  int dim = 0;
+  friend bool operator==(const JoinWork&, const JoinWork&) = default;
+};
+
 /// Copies inputs[0] to outputs[0], of one type and shape, over the link between device and host:
 /// one of them lies in the lane `Host`.
 struct CopyWork {
@@ -144,7 +150,7 @@ struct ZeroWork {
 };
 
 using Work = std::variant<KernelWork, SliceWork, CollectiveWork, WindowWork, OptimizerWork,
-                          ZeroWork, CopyWork>;
+                          ZeroWork, CopyWork, JoinWork>;
 
 enum class Phase : std::uint8_t { Forward, Backward, Window };
 

@@ -69,6 +69,11 @@ void fields(Form& form, SliceWork& work) {
 }
 
 template <typename Form>
+void fields(Form& form, JoinWork& work) {
+  form("dim", work.dim, 0);
+}
+
+template <typename Form>
 void fields(Form& form, CollectiveWork& work) {
   form("kind", work.kind, CollectiveKind::AllReduce);
   form("op", work.op, ReduceOp::Sum);
@@ -170,7 +175,7 @@ void operands(HostOperands& host, Visit&& visit) {
 
 /// First words of the lines that hold an alternative of a variant, in the variant's order.
 inline constexpr std::string_view kWorkWords[] = {"kernel",    "slice", "collective", "window",
-                                                  "optimizer", "zero",  "copy"};
+                                                  "optimizer", "zero",  "copy",       "join"};
 inline constexpr std::string_view kParameterWords[] = {
     "none", "einsum", "norm", "rope", "attention", "gelu", "vocabulary", "dropout"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);

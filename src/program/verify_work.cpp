@@ -51,6 +51,30 @@ class WorkRules {
     stays_on_device();
   }
 
+  void operator()(const JoinWork& work) const {
+    check_(inputs() > 0 && outputs() == 1, "a join of {} inputs has {} outputs", inputs(),
+           outputs());
+    const Operand& output = instruction_.outputs[0];
+    const auto dim = static_cast<std::size_t>(work.dim);
+    check_(dim < output.shape.size(), "{} cannot be joined on dim {}", to_text(output.shape),
+           work.dim);
+    std::int64_t joined = 0;
+    for (const Operand& input : instruction_.inputs) {
+      Shape wanted = output.shape;
+      check_(input.shape.size() == wanted.size() && input.dtype == output.dtype,
+             "{} {} cannot be a part of {} {}", to_text(input.dtype), to_text(input.shape),
+             to_text(output.dtype), to_text(output.shape));
+      wanted[dim] = input.shape[dim];
+      check_(input.shape == wanted, "{} cannot be a part of {} on dim {}", to_text(input.shape),
+             to_text(output.shape), work.dim);
+      joined += input.shape[dim];
+    }
+    check_(joined == output.shape[dim], "the parts of dim {} of {} have {} together", work.dim,
+           to_text(output.shape), joined);
+    check_in_place(false);
+    stays_on_device();
+  }
+
   void operator()(const CopyWork&) const {
     counts("a copy", 1, 1);
     const Operand& input = instruction_.inputs[0];

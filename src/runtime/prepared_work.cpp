@@ -14,6 +14,20 @@
 namespace sw {
 namespace {
 
+/// Rows before a dim of an operand, and the bytes of one element of that dim.
+struct Around {
+  std::int64_t outer = 1;
+  std::int64_t inner = 1;
+};
+Around around(const Operand& operand, std::size_t dim) {
+  Around result{1, size_of(operand.dtype)};
+  for (std::size_t d = 0; d < operand.shape.size(); ++d) {
+    if (d < dim) result.outer *= operand.shape[d];
+    if (d > dim) result.inner *= operand.shape[d];
+  }
+  return result;
+}
+
 class Preparation {
  public:
   Preparation(const Program& program, const Instruction& instruction, const RankMemory& memory,
@@ -44,13 +58,8 @@ class Preparation {
   PreparedWork operator()(const SliceWork& work) const {
     const Operand& input = instruction_.inputs[0];
     const Operand& output = instruction_.outputs[0];
-    std::int64_t outer = 1;
-    std::int64_t inner = size_of(input.dtype);
     const auto dim = static_cast<std::size_t>(work.dim);
-    for (std::size_t d = 0; d < input.shape.size(); ++d) {
-      if (d < dim) outer *= input.shape[d];
-      if (d > dim) inner *= input.shape[d];
-    }
+    const auto [outer, inner] = around(input, dim);
     const std::int64_t stride = input.shape[dim] * inner;
     const std::int64_t block = output.shape[dim] * inner;
     const std::byte* from = memory_.address(program_, input) + work.start * inner;
@@ -59,7 +68,32 @@ class Preparation {
       std::memcpy(to + i * block, from + i * stride, static_cast<std::size_t>(block));
     };
     // By reference: a std::function made at run time would allocate.
-    return {[=](Team& team) { team.run(outer, std::cref(copy_block)); }};
+    return {[outer = outer, copy_block](Team& team) { team.run(outer, std::cref(copy_block)); }};
+  }
+
+  PreparedWork operator()(const JoinWork& work) const {
+    struct Part {
+      const std::byte* from;
+      std::int64_t offset;  ///< in a row of the whole
+      std::int64_t bytes;   ///< of a row
+    };
+    const Operand& output = instruction_.outputs[0];
+    const auto dim = static_cast<std::size_t>(work.dim);
+    const auto [outer, inner] = around(output, dim);
+    std::vector<Part> parts;
+    std::int64_t row = 0;
+    for (const Operand& input : instruction_.inputs) {
+      parts.push_back({memory_.address(program_, input), row, input.shape[dim] * inner});
+      row += parts.back().bytes;
+    }
+    std::byte* to = memory_.address(program_, output);
+    const auto copy_row = [=, parts = std::move(parts)](std::int64_t i, int) {
+      for (const Part& part : parts) {
+        std::memcpy(to + i * row + part.offset, part.from + i * part.bytes,
+                    static_cast<std::size_t>(part.bytes));
+      }
+    };
+    return {[outer = outer, copy_row](Team& team) { team.run(outer, std::cref(copy_row)); }};
   }
 
   /// A link slower than memory is modelled by waiting, as for a copy that the device does alone.

@@ -36,6 +36,16 @@ void check_enough(std::int64_t size, const std::string& what, const char* key, i
   }
 }
 
+void check_heads_spread(std::int64_t kv_heads, int cp, int tp) {
+  if (kv_heads % (cp * tp) != 0) {
+    throw ConfigError(fmt::format(
+        "parallel.context = \"all_to_all\" spreads the model's {} key and value heads over cp x tp "
+        "= "
+        "{} x {} ranks, which do not divide them; use cp x tp of {}, or context = \"ring\"",
+        kv_heads, cp, tp, divisors(kv_heads)));
+  }
+}
+
 }  // namespace
 
 Sharding parameter_sharding(const Value& parameter, const Mesh& mesh) {
@@ -68,6 +78,19 @@ void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOption
         check_divides(parameter.shape[d], "the number of attention heads", "tp", tp);
       } else if (parameter.letters[d] == 'f' || parameter.letters[d] == 'v') {
         check_enough(parameter.shape[d], fmt::format("dim {} of {}", d, parameter.name), "tp", tp);
+      }
+    }
+  }
+  if (cp > 1 && options.context == ContextAlgorithm::AllToAll) {
+    if (tp > 1 && options.sequence_parallel) {
+      throw ConfigError(
+          "parallel.context = \"all_to_all\" and sequence_parallel cut the sequence over cp and tp "
+          "in "
+          "opposite orders; use sequence_parallel = false, or context = \"ring\"");
+    }
+    for (const Op& op : graph.ops()) {
+      if (op.definition->name == "attention") {
+        check_heads_spread(graph.value(op.inputs[1]).shape.at(2), cp, tp);
       }
     }
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -21,6 +22,11 @@ class Propagation {
     result_.mesh = mesh;
     copies_of_.resize(graph_.values().size());
     result_.chosen.resize(graph_.ops().size());
+    for (const Op& op : graph_.ops()) {
+      if (op.definition->name == "attention") {
+        attended_.insert(op.outputs.front());
+      }
+    }
   }
 
   ShardedGraph run() {
@@ -50,12 +56,16 @@ class Propagation {
     return id;
   }
 
-  /// The residual stream is pinned, and its gradient like it; the rest is free.
+  /// The residual stream is pinned, and its gradient like it; what comes out of attention goes back
+  /// to the sequence on cp; the rest is free.
   Pin pin(ValueId id) const {
     const Value& value = graph_.value(id);
     const Value& shape_giver = value.gradient_of >= 0 ? graph_.value(value.gradient_of) : value;
     Pin result(axes_);
     if (!shape_giver.residual) {
+      if (const int cp = result_.mesh.find("cp"); cp >= 0 && attended_.contains(id)) {
+        result[static_cast<std::size_t>(cp)] = shard(1);
+      }
       return result;
     }
     for (std::size_t i = 0; i < axes_; ++i) {
@@ -154,14 +164,19 @@ class Propagation {
     return !only_inputs;
   }
 
-  /// Attention's queries stay cut along the sequence on cp, and its keys and values come as the
-  /// layout says: moving to heads is another technique (a plan option).
+  /// On cp attention sees the whole sequence the way the layout says, and nowhere else that way.
   bool breaks_attention_pin(const Op& op, const Signature& signature, std::size_t axis) const {
     if (op.definition->name != "attention") {
       return false;
     }
-    const bool cp = axis_name(axis) == "cp";
-    return signature.ring != (cp && options_.ring) || (cp && signature.outputs.front() != shard(1));
+    if (axis_name(axis) != "cp") {
+      return signature.ring;
+    }
+    if (options_.context == ContextAlgorithm::AllToAll) {  // queries, keys and values by heads
+      return signature.inputs[0] != shard(2) || signature.inputs[1] != shard(2);
+    }
+    return signature.outputs.front() != shard(1) ||
+           signature.ring != (options_.context == ContextAlgorithm::Ring);
   }
 
   struct Cost {
@@ -359,6 +374,7 @@ class Propagation {
   const Graph& graph_;
   ShardingOptions options_;
   std::size_t axes_;
+  std::set<ValueId> attended_;
   ShardedGraph result_;
   std::vector<std::vector<CopyId>> copies_of_;
 };

@@ -5,6 +5,7 @@
 
 #include "graph/graph.hpp"
 #include "graph/operator.hpp"
+#include "mesh/layout.hpp"
 #include "mesh/mesh.hpp"
 #include "mesh/redistribute.hpp"
 
@@ -15,7 +16,9 @@ namespace sw {
 struct ShardingOptions {
   bool sequence_parallel = false;  ///< the residual stream is cut along the sequence on tp
   bool keep_gathered = false;      ///< copies gathered in the forward are kept for the backward
-  bool ring = false;  ///< on cp keys and values go round in blocks; else they are gathered
+  /// How attention sees the whole sequence on cp: keys and values go round in blocks, or are
+  /// gathered, or queries too are exchanged for all of the sequence and fewer heads.
+  ContextAlgorithm context = ContextAlgorithm::Gather;
 };
 
 using CopyId = int;

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 
 namespace sw {
 namespace {
+
+using ::testing::HasSubstr;
 
 CompileOptions options_of(int dp, int tp, int zero) {
   CompileOptions options;
@@ -125,6 +128,52 @@ TEST(ContextParallel, SendsKeysAndValuesThreeTimesPerLayer) {
     EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, "cp"), 2 * share);
     EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, "cp"), share);
   }
+}
+
+/// Queries and what attention makes of them, keys and values: of each its gradient too, and of each
+/// a rank sends what the others' heads need of its tokens.
+TEST(ContextParallel, ExchangesEachTokenForHeadsOnceEachWay) {
+  for (const int cp : {2, 4}) {
+    CompileOptions options = options_of(1, 1, 0);
+    options.model.heads = 8;
+    options.model.kv_heads = 4;
+    options.parallel.layout.cp = cp;
+    options.parallel.context = ContextAlgorithm::AllToAll;
+    options.sequence = 24;
+    const Compilation compilation(options);
+    const std::int64_t q = 24 * 8 * options.model.head_dim * 4;
+    const std::int64_t kv = 2 * 24 * 4 * options.model.head_dim * 4;
+    for (int rank = 0; rank < cp; ++rank) {
+      const Ledger ledger = planned_ledger(compilation.training(rank), Algorithm::Direct);
+      // 3 layers, 2 micro-batches
+      EXPECT_EQ(sent(ledger, CollectiveKind::AllToAll, "cp"),
+                3 * 2 * 2 * (cp - 1) * (2 * q + kv) / (cp * cp));
+      EXPECT_EQ(ledger.at({CollectiveKind::AllToAll, "cp"}).calls, 3 * 2 * 8);
+      EXPECT_FALSE(ledger.contains({CollectiveKind::AllGather, "cp"}));
+    }
+  }
+}
+
+TEST(ContextParallel, RefusesToExchangeHeadsThatDoNotDivide) {
+  CompileOptions options = options_of(1, 2, 0);
+  options.model.heads = 8;
+  options.model.kv_heads = 4;
+  options.parallel.layout.cp = 4;
+  options.parallel.context = ContextAlgorithm::AllToAll;
+  options.sequence = 32;
+  const auto refusal = [&]() -> std::string {
+    try {
+      const Compilation compilation(options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  options.parallel.sequence_parallel = false;
+  EXPECT_THAT(refusal(), HasSubstr("4 key and value heads over cp x tp = 4 x 2 ranks"));
+  options.parallel.layout.cp = 2;
+  options.parallel.sequence_parallel = true;
+  EXPECT_THAT(refusal(), HasSubstr("sequence_parallel = false"));
 }
 
 CompileOptions ring_of(int cp) {

@@ -173,21 +173,25 @@ TEST(StalenessAccount, RefusesWhatItCannotList) {
 
 TEST(ContextAccount, OfALayerIsWhatTheEnginePlans) {
   for (const int cp : {2, 4}) {
-    const auto result = account("context", {{"b", 1},
-                                            {"s", 16},
-                                            {"kv_heads", 4},
-                                            {"head_dim", 8},
-                                            {"act_bytes", 4},
-                                            {"cp", cp},
-                                            {"layers", 3},
-                                            {"microbatches", 2}});
-    const CompileOptions options = options_of(cp, 1, 3);
+    CompileOptions options = options_of(cp, 1, 3);
+    Json sizes = {{"b", 1},        {"s", 16},       {"heads", options.model.heads},
+                  {"kv_heads", 4}, {"head_dim", 8}, {"act_bytes", 4},
+                  {"cp", cp},      {"layers", 3},   {"microbatches", 2}};
+    const auto gather = account("context", sizes);
     EXPECT_EQ(planned(options, CollectiveKind::AllGather, "cp").sent_bytes,
-              value_of(result, "all_gather"));
+              value_of(gather, "all_gather"));
     EXPECT_EQ(planned(options, CollectiveKind::ReduceScatter, "cp").sent_bytes,
-              value_of(result, "reduce_scatter"));
-    EXPECT_EQ(value_of(result, "sent_per_rank"),
-              value_of(result, "all_gather") + value_of(result, "reduce_scatter"));
+              value_of(gather, "reduce_scatter"));
+    EXPECT_EQ(value_of(gather, "sent_per_rank"),
+              value_of(gather, "all_gather") + value_of(gather, "reduce_scatter"));
+    sizes["context"] = "ring";
+    options.parallel.context = ContextAlgorithm::Ring;
+    EXPECT_EQ(planned(options, CollectiveKind::Send, "cp").sent_bytes,
+              value_of(account("context", sizes), "send"));
+    sizes["context"] = "all_to_all";
+    options.parallel.context = ContextAlgorithm::AllToAll;
+    EXPECT_EQ(planned(options, CollectiveKind::AllToAll, "cp").sent_bytes,
+              value_of(account("context", sizes), "all_to_all"));
   }
 }
 
@@ -229,8 +233,11 @@ TEST(ContextAccount, RefusesWhatARunRefuses) {
   Json ring = sizes;
   ring["s"] = 24;
   EXPECT_EQ(refusal("context", ring), "accepted");
-  ring["context"] = "ring";
-  EXPECT_THAT(refusal("context", ring), testing::HasSubstr("there is gather"));
+  ring["context"] = "rings";
+  EXPECT_THAT(refusal("context", ring), testing::HasSubstr("none of gather, ring, all_to_all"));
+  ring["context"] = "all_to_all";
+  ring["heads"] = 6;
+  EXPECT_THAT(refusal("context", ring), testing::HasSubstr("cp = 4 does not divide heads = 6"));
   EXPECT_THAT(refusal("context", {{"tokens", 3}, {"ranks", 4}}),
               testing::HasSubstr("ranks = 4 are more than tokens = 3"));
 }

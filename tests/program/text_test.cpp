@@ -144,7 +144,7 @@ class Scatter {
     }
   }
   Work work() {
-    switch (choices_.below(6)) {
+    switch (choices_.below(8)) {
       case 0:
         return KernelWork{text(), parameters(), list<bool>([&] { return choices_.coin(); })};
       case 1:
@@ -164,6 +164,10 @@ class Scatter {
             text(),   number(),  number(),        number(),
             number(), integer(), choices_.coin(), list<double>([&] {
                                return number(); })};
+      case 5:
+        return CopyWork{};
+      case 6:
+        return JoinWork{integer()};
       default:
         return ZeroWork{};
     }

@@ -310,5 +310,40 @@ TEST(Executor, ASliceCopiesItsRowsOnAnyDim) {
   }
 }
 
+TEST(Executor, AJoinPutsItsInputsSideBySideOnAnyDim) {
+  for (const std::size_t dim : {0U, 1U, 2U}) {
+    Builder b;
+    const Shape whole{4, 5, 6};
+    std::vector<Operand> parts;
+    for (const std::int64_t size : {std::int64_t{1}, std::int64_t{2}, whole[dim] - 3}) {
+      Shape shape = whole;
+      shape[dim] = size;
+      parts.push_back(b.state(fmt::format("part {}", size), shape));
+    }
+    const Operand y = b.state("y", whole);
+    b.add("join", JoinWork{static_cast<int>(dim)}, parts, {y});
+    const Program program = b.finish();
+    verify(program);
+    LonelyWorld world;
+    RankRun run(world, program);
+    // Every element says where it belongs.
+    std::int64_t start = 0;
+    for (const Operand& part : parts) {
+      int position = 0;
+      for (std::int64_t i = 0; i < part.shape[0]; ++i) {
+        for (std::int64_t j = 0; j < part.shape[1]; ++j) {
+          for (std::int64_t k = 0; k < part.shape[2]; ++k) {
+            const std::int64_t at = i * 30 + j * 6 + k + start * (dim == 0 ? 30 : dim == 1 ? 6 : 1);
+            run.data(part)[position++] = static_cast<float>(at);
+          }
+        }
+      }
+      start += part.shape[dim];
+    }
+    run.executor->run();
+    for (int i = 0; i < 4 * 5 * 6; ++i) EXPECT_EQ(run.data(y)[i], static_cast<float>(i)) << dim;
+  }
+}
+
 }  // namespace
 }  // namespace sw

@@ -1,5 +1,6 @@
 #include "sharding/sharding.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
@@ -8,6 +9,9 @@
 
 namespace sw {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 ModelConfig tiny_llama(std::int64_t heads, std::int64_t kv_heads, bool tied) {
   ModelConfig config;
@@ -96,6 +100,34 @@ TEST(Reassemble, EveryValueOfAGpt2WithDropoutEqualsTheUnshardedOne) {
   reassemble_on_all_meshes(tiny_gpt2(0.2));
 }
 
+/// The pieces that go to each rank lie along heads, those that come along the sequence; tp stands
+/// outside cp, so that both cut heads.
+TEST(Reassemble, EveryValueUnderExchangedHeadsEqualsTheUnshardedOne) {
+  const ModelGraph model = joint_graph(tiny_llama(12, 6, false), 4, 24);
+  const test::Whole data = test::make_data(model, 11);
+  const test::Whole expected = test::run_whole(model, data);
+  for (const auto& [cp, tp] : {std::pair{2, 1}, {3, 1}, {6, 1}, {2, 3}, {3, 2}}) {
+    SCOPED_TRACE(fmt::format("cp {} tp {}", cp, tp));
+    const ShardedGraph sharded =
+        propagate(model, Mesh({{"dp", cp == 2 ? 2 : 1}, {"tp", tp}, {"cp", cp}}),
+                  {.context = ContextAlgorithm::AllToAll});
+    verify(model, sharded);
+    const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+    EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+    EXPECT_TRUE(result.replicas_equal);
+    const std::string text = collectives_text(model, sharded, 0);
+    EXPECT_THAT(text, StartsWith("forward all_to_all cp layers.0.query_rope\n"
+                                 "forward all_to_all cp layers.0.key_rope\n"
+                                 "forward all_to_all cp layers.0.value\n"
+                                 "forward all_to_all cp layers.0.attention\n"));
+    EXPECT_THAT(text, HasSubstr("backward all_to_all cp d(layers.0.attention)\n"
+                                "backward all_to_all cp d(layers.0.key_rope)\n"
+                                "backward all_to_all cp d(layers.0.query_rope)\n"
+                                "backward all_to_all cp d(layers.0.value)\n"));
+    EXPECT_EQ(text.find("all_gather cp"), std::string::npos) << text;
+  }
+}
+
 /// Keys and values gathered, and handed round; with heads on tp that divide and that do not.
 TEST(Reassemble, EveryValueUnderContextParallelismEqualsTheUnshardedOne) {
   const ModelConfig config = tiny_llama(4, 2, false);
@@ -108,7 +140,8 @@ TEST(Reassemble, EveryValueUnderContextParallelismEqualsTheUnshardedOne) {
         SCOPED_TRACE(fmt::format("cp {} tp {} ring {}", cp, tp, ring));
         const ShardedGraph sharded =
             propagate(model, Mesh({{"dp", tp == 2 ? 2 : 1}, {"cp", cp}, {"tp", tp}}),
-                      {.sequence_parallel = cp == 3, .ring = ring});
+                      {.sequence_parallel = cp == 3,
+                       .context = ring ? ContextAlgorithm::Ring : ContextAlgorithm::Gather});
         verify(model, sharded);
         const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
         EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;

@@ -22,6 +22,7 @@ LAYOUTS = [
     {"pp": 2, "dp": 2, "zero": 1},
     {"cp": 2, "dp": 2, "context": "gather", "zero": 2},
     {"cp": 2, "dp": 2, "context": "ring", "zero": 2},
+    {"cp": 2, "dp": 2, "context": "all_to_all", "zero": 1},
     {"cp": 4, "zero": 3},
     {"pp": 2, "tp": 2, "pipeline": "zero_bubble", "zero": 0},
 ]

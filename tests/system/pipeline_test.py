@@ -90,7 +90,7 @@ class Layers(PipelineTest):
 class Context(PipelineTest):
     def test_is_cut_once(self):
         self.train("one", self.keys)
-        for context in ("ring", "gather"):
+        for context in ("ring", "gather", "all_to_all"):
             with self.subTest(context):
                 self.train(context, self.keys, cp=2, context=context)
                 for key in ("tokens", "valid_tokens", "samples"):

@@ -136,7 +136,12 @@ CompileOptions drawn_layout(std::uint64_t number) {
     if (parallel.offload == Offload::Parameters && parallel.zero % 3 != 0 && data > 1) {
       parallel.offload = Offload::Optimizer;
     }
-    parallel.context = pick(2) == 0 ? ContextAlgorithm::Ring : ContextAlgorithm::Gather;
+    parallel.context = static_cast<ContextAlgorithm>(pick(3));
+    if (parallel.context == ContextAlgorithm::AllToAll &&
+        (parallel.sequence_parallel ||
+         model.kv_heads % (parallel.layout.cp * parallel.layout.tp) != 0)) {
+      parallel.context = ContextAlgorithm::Ring;
+    }
     return options;
   }
 }
@@ -146,13 +151,14 @@ std::string described(const CompileOptions& options) {
   return fmt::format(
       "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
       "parallel "
-      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} ring {} {} x {} rows, {} "
+      "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} context {} {} x {} rows, "
+      "{} "
       "layers, "
       "tied {}",
       p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
       p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
       p.sequence_parallel, p.zero_group, static_cast<int>(p.recompute), p.prefetch,
-      p.reshard_after_forward, p.keep_gathered, p.overlap, p.context == ContextAlgorithm::Ring,
+      p.reshard_after_forward, p.keep_gathered, p.overlap, static_cast<int>(p.context),
       options.accumulation, options.micro_batch, options.model.layers, options.model.tied);
 }
 

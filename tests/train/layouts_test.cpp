@@ -71,29 +71,33 @@ TEST(Layouts, EqualOneRankOverDataTensorSequenceAndZero) {
 
 /// The default documents are isolated, so positions and documents cross the cut.
 TEST(Layouts, OfContextParallelEqualOneRank) {
-  for (const auto context : {ContextAlgorithm::Gather, ContextAlgorithm::Ring}) {
+  for (const auto context :
+       {ContextAlgorithm::Gather, ContextAlgorithm::Ring, ContextAlgorithm::AllToAll}) {
     const bool ring = context == ContextAlgorithm::Ring;
+    const bool exchanges = context == ContextAlgorithm::AllToAll;
     for (const auto& [dp, cp, tp, pp, zero] :
          {std::array{1, 2, 1, 1, 0}, std::array{1, 4, 1, 1, 3}, std::array{2, 2, 1, 1, 1},
           std::array{1, 3, 2, 1, 2}, std::array{1, 2, 2, 2, 1}}) {
-      CompileOptions options = options_of(tiny_llama(4, ring ? 1 : 2, zero == 1), dp, tp);
+      CompileOptions options = options_of(
+          exchanges ? tiny_llama(12, 12, zero == 1) : tiny_llama(4, ring ? 1 : 2, zero == 1), dp,
+          tp);
       options.parallel.layout.cp = cp;
       options.parallel.layout.pp = pp;
       options.parallel.context = context;
-      options.parallel.sequence_parallel = tp > 1;
+      options.parallel.sequence_parallel = tp > 1 && !exchanges;
       options.parallel.zero = zero;
       options.parallel.recompute = zero == 2 ? Recompute::Full : Recompute::None;
       options.parallel.pipeline =
           ring ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
       options.precision = ring && zero == 3 ? DType::BFloat16 : DType::Float32;
-      SCOPED_TRACE(
-          fmt::format("ring {} dp {} cp {} tp {} pp {} zero {}", ring, dp, cp, tp, pp, zero));
+      SCOPED_TRACE(fmt::format("context {} dp {} cp {} tp {} pp {} zero {}",
+                               static_cast<int>(context), dp, cp, tp, pp, zero));
       equals_one_rank(options);
     }
     CompileOptions gpt2 = options_of(tiny_gpt2(), 1, 1);  // with dropout: cut in order
     gpt2.parallel.layout.cp = ring ? 3 : 2;
     gpt2.parallel.context = context;
-    SCOPED_TRACE(fmt::format("ring {} with dropout", ring));
+    SCOPED_TRACE(fmt::format("context {} with dropout", static_cast<int>(context)));
     equals_one_rank(gpt2);
   }
 }
