@@ -42,16 +42,22 @@ void initialize(const ParameterSpec& spec, std::uint64_t seed, Range range,
 }
 
 void initialize(const ParameterSpec& spec, std::uint64_t seed, const std::vector<Range>& box,
-                std::span<float> values) {
-  std::int64_t written = 0;
+                Range of_box, std::span<float> values) {
+  SW_CHECK(static_cast<std::int64_t>(values.size()) == of_box.size(),
+           "{}: {} values for {} elements", spec.name, values.size(), of_box.size());
+  std::int64_t passed = 0;  // elements of the box before this row
   for_each_row(spec.shape, box, [&](Range row) {
-    initialize(
-        spec, seed, row,
-        values.subspan(static_cast<std::size_t>(written), static_cast<std::size_t>(row.size())));
-    written += row.size();
+    const Range wanted{std::max(of_box.begin, passed), std::min(of_box.end, passed + row.size())};
+    if (wanted.begin < wanted.end) {
+      initialize(spec, seed,
+                 Range{row.begin + wanted.begin - passed, row.begin + wanted.end - passed},
+                 values.subspan(static_cast<std::size_t>(wanted.begin - of_box.begin),
+                                static_cast<std::size_t>(wanted.size())));
+    }
+    passed += row.size();
   });
-  SW_CHECK(written == static_cast<std::int64_t>(values.size()), "{}: {} values for a box of {}",
-           spec.name, values.size(), written);
+  SW_CHECK(of_box.end <= passed, "{}: elements up to {} of a box of {}", spec.name, of_box.end,
+           passed);
 }
 
 void for_each_row(const Shape& shape, const std::vector<Range>& box,

@@ -52,9 +52,9 @@ struct ParameterSpec {
 void initialize(const ParameterSpec& spec, std::uint64_t seed, Range elements,
                 std::span<float> values);
 
-/// The same for a box of the parameter (a range per dim), row by row.
+/// The same for elements `of_box`, flat and row major, of a box of the parameter (a range per dim).
 void initialize(const ParameterSpec& spec, std::uint64_t seed, const std::vector<Range>& box,
-                std::span<float> values);
+                Range of_box, std::span<float> values);
 
 /// Calls `row` with the ranges of flat indices that make up a box of a tensor, ascending: each as
 /// long as memory allows, none empty.

@@ -44,12 +44,10 @@ void Session::initialize(std::uint64_t seed) {
     specs.emplace(spec.name, spec);
   }
   for_each_member([&](const Unit& unit, const UnitMember& member) {
-    std::vector<float> values(static_cast<std::size_t>(member.elements));
-    sw::initialize(specs.at(parameter(member).name), seed, member.box, values);
-    const Range kept = kept_of(unit, member);
-    set_weights(unit, member.offset + kept.begin,
-                std::span(values).subspan(static_cast<std::size_t>(kept.begin),
-                                          static_cast<std::size_t>(kept.size())));
+    const ParameterSpec& spec = specs.at(parameter(member).name);
+    read_weights(unit, member, [&](const Range& elements, std::span<float> values) {
+      sw::initialize(spec, seed, member.box, elements, values);
+    });
   });
 }
 

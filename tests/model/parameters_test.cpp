@@ -36,7 +36,12 @@ TEST(Initialize, APieceHasTheBitsOfTheWhole) {
   // Heads 1 and 2 of 4, columns 3 to 10 of 64: what a rank of an uneven layout may hold.
   const std::vector<Range> box = {{1, 3}, {0, 16}, {3, 10}};
   std::vector<float> boxed(2 * 16 * 7);
-  initialize(spec, 5, box, boxed);
+  // In parts that begin and end within rows.
+  for (const Range part : {Range{0, 100}, Range{100, 101}, Range{101, 224}}) {
+    initialize(spec, 5, box, part,
+               std::span(boxed).subspan(static_cast<std::size_t>(part.begin),
+                                        static_cast<std::size_t>(part.size())));
+  }
   std::size_t at = 0;
   for (std::size_t h = 1; h < 3; ++h) {
     for (std::size_t k = 0; k < 16; ++k) {
