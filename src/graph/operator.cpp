@@ -10,7 +10,7 @@ namespace {
 std::vector<Operator> make_list() {
   std::vector<Operator> all;
   for (const auto& part : {ops::einsum(), ops::elementwise(), ops::norms(), ops::rope(),
-                           ops::attention(), ops::embedding(), ops::loss()}) {
+                           ops::attention(), ops::embedding(), ops::loss(), ops::experts()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

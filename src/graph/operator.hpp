@@ -60,6 +60,10 @@ struct Operator {
   /// This input only says where the result's rows begin; its data is not read, so it need not be
   /// there. -1: none.
   int unread_input = -1;
+  /// This output holds int32 numbers of experts, which have no gradient. -1: none.
+  int integer_output = -1;
+  /// Most of a layer's arithmetic: selective recomputation keeps what it makes.
+  bool expensive = false;
   /// Linear in each output gradient, but its backward resolves a Partial gradient first (norms:
   /// else their weights' gradients are Partial for nothing).
   bool stops_partial = false;

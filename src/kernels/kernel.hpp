@@ -17,8 +17,9 @@
 /// memory; `reference` and `cpu` are two ways to carry it out.
 ///
 /// Letters: B batch, S sequence, D model, H heads, G KV heads, K head, F feed-forward, V
-/// vocabulary. All views are dense and row-major. Shapes are local (this rank's). Kernels never
-/// know ranks: what depends on a position in the whole tensor comes as a start in the parameters.
+/// vocabulary, E experts, k slots of a token: one per expert that it chose. All views are dense and
+/// row-major. Shapes are local (this rank's). Kernels never know ranks: what depends on a position
+/// in the whole tensor comes as a start in the parameters.
 namespace sw::kernels {
 
 /// Two operands; a letter stands in exactly two of (a, b, result), the letters that a pair shares
@@ -82,13 +83,26 @@ struct DropoutParameters {
   friend bool operator==(const DropoutParameters&, const DropoutParameters&) = default;
 };
 
+/// A softmax over the experts, of which every token chooses the largest.
+struct RouteParameters {
+  std::int64_t chosen = 2;  ///< k: experts of a token
+  bool normalize = true;    ///< a token's gates are divided by their sum
+  friend bool operator==(const RouteParameters&, const RouteParameters&) = default;
+};
+
+/// Copies of a token, or what is added up to one.
+struct DispatchParameters {
+  std::int64_t chosen = 2;  ///< k
+  friend bool operator==(const DispatchParameters&, const DispatchParameters&) = default;
+};
+
 struct NoParameters {
   friend bool operator==(const NoParameters&, const NoParameters&) = default;
 };
 
-using Parameters =
-    std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
-                 AttentionParameters, GeluParameters, VocabularyParameters, DropoutParameters>;
+using Parameters = std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
+                                AttentionParameters, GeluParameters, VocabularyParameters,
+                                DropoutParameters, RouteParameters, DispatchParameters>;
 
 struct View {
   std::byte* data = nullptr;
@@ -135,6 +149,19 @@ struct View {
 ///   dropout         x, key int64[2] -> y
 ///   dropout_grad    dy, key -> dx
 ///   cast            x -> y                          between float32 and bfloat16
+///   sigmoid         x -> y
+///   sigmoid_grad    x, dy -> dx
+///   scale_rows      x[...,F], scale[...] -> y       scale may be [...,1]
+///   scale_rows_grad x, scale, dy -> dx, dscale
+///   route           logits[B,S,E] -> gate[B,S,k], choice i[B,S,k]
+///                   softmax over E; its k largest in falling order (of equals the lower expert first), divided by their sum if
+///                   `normalize`
+///   route_grad      logits, choice, dgate -> dlogits                          (the choice is constant)
+///   dispatch        x[B,S,D] -> y[B,S,k,D]          each token in all of its slots
+///   combine         y[B,S,k,D] -> x[B,S,D]          sum over slots; each of the two is the other's gradient
+///   expert_product  x[B,S,k,I], w[E,O,I], choice -> y[B,S,k,O]                each slot times the matrix of its expert
+///   expert_product_grad_input   dy, w, choice -> dx
+///   expert_product_grad_weight  x, choice, dy -> dw[E,O,I]*                   (zeros for an expert without a slot)
 // clang-format on
 struct KernelCall {
   std::string op;
@@ -146,8 +173,8 @@ struct KernelCall {
 };
 
 /// In place: outputs[0] may be the same memory as inputs[0] (same element size) for add, bias_add,
-/// rope, gelu, swiglu, cast to the same size, dropout, their gradients where dx replaces dy, and
-/// loss_grad.
+/// rope, gelu, swiglu, sigmoid, scale_rows, cast to the same size, dropout, their gradients where
+/// dx replaces dy, and loss_grad.
 
 /// A kernel with its memory bound: prepared once, run every step, without allocation.
 using Prepared = std::function<void(Team&)>;

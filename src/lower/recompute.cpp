@@ -90,8 +90,7 @@ class Recomputation {
     }
     for (const ShardedStep& step : source_.steps) {
       const bool expensive = step.kind == ShardedStep::Kind::Compute
-                                 ? graph_.op(step.op).definition->name == "einsum" ||
-                                       graph_.op(step.op).definition->name == "attention"
+                                 ? graph_.op(step.op).definition->expensive
                                  : step.move.collective == CollectiveKind::AllReduce ||
                                        step.move.collective == CollectiveKind::ReduceScatter;
       for (const CopyId id : copies_made(step)) {

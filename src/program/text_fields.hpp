@@ -63,6 +63,19 @@ void fields(Form& form, kernels::DropoutParameters& p) {
 }
 
 template <typename Form>
+void fields(Form& form, kernels::RouteParameters& p) {
+  const kernels::RouteParameters standard;
+  form("chosen", p.chosen, standard.chosen);
+  form("normalize", p.normalize, standard.normalize);
+}
+
+template <typename Form>
+void fields(Form& form, kernels::DispatchParameters& p) {
+  const kernels::DispatchParameters standard;
+  form("chosen", p.chosen, standard.chosen);
+}
+
+template <typename Form>
 void fields(Form& form, SliceWork& work) {
   form("dim", work.dim, 0);
   form("start", work.start, 0);
@@ -177,7 +190,8 @@ void operands(HostOperands& host, Visit&& visit) {
 inline constexpr std::string_view kWorkWords[] = {"kernel",    "slice", "collective", "window",
                                                   "optimizer", "zero",  "copy",       "join"};
 inline constexpr std::string_view kParameterWords[] = {
-    "none", "einsum", "norm", "rope", "attention", "gelu", "vocabulary", "dropout"};
+    "none", "einsum",     "norm",    "rope",  "attention",
+    "gelu", "vocabulary", "dropout", "route", "dispatch"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);
 static_assert(std::size(kParameterWords) == std::variant_size_v<kernels::Parameters>);
 

@@ -65,6 +65,8 @@ void add_elementwise_cases(std::vector<Case>& all) {
     all.back().inputs.push_back(normals(shape, 5));
     all.back().outputs.push_back(zeros(shape));
     all.back().in_place = 2;
+    all.push_back(one_input("sigmoid", NoParameters{}, shape, false));
+    all.push_back(one_input("sigmoid_grad", NoParameters{}, shape, true));
     all.push_back(one_input("cast", NoParameters{}, shape, false));
     all.push_back(one_input("add", NoParameters{}, shape, true));
     all.back().inputs.push_back(normals(shape, 5));
@@ -310,7 +312,8 @@ struct Group {
 std::vector<Group> groups() {
   return {
       {{"einsum"}, add_einsum_cases},
-      {{"gelu", "gelu_grad", "swiglu", "swiglu_grad", "cast", "add", "dropout", "dropout_grad"},
+      {{"gelu", "gelu_grad", "swiglu", "swiglu_grad", "sigmoid", "sigmoid_grad", "cast", "add",
+        "dropout", "dropout_grad"},
        add_elementwise_cases},
       {{"bias_add", "bias_add_grad"}, add_bias_cases},
       {{"rms_norm", "rms_norm_grad", "layer_norm", "layer_norm_grad"}, add_norm_cases},
@@ -318,6 +321,10 @@ std::vector<Group> groups() {
       {{"attention", "attention_grad"}, add_attention_cases},
       {{"embedding", "embedding_grad"}, add_embedding_cases},
       {{"row_max", "sum_exp", "pick", "token_loss", "loss_sum", "loss_grad"}, add_loss_cases},
+      {{"route", "route_grad"}, add_route_cases},
+      {{"dispatch", "combine", "scale_rows", "scale_rows_grad"}, add_slot_cases},
+      {{"expert_product", "expert_product_grad_input", "expert_product_grad_weight"},
+       add_expert_product_cases},
   };
 }
 
@@ -344,7 +351,12 @@ Values run(const std::string& op, const Parameters& parameters, const std::vecto
            const std::vector<Shape>& outputs) {
   std::vector<Tensor> results;
   for (const Shape& shape : outputs) results.push_back(zeros(shape));
-  const OwnedCall call(op, parameters, inputs, results, DType::Float64, DType::Float64);
+  return run_into(op, parameters, inputs, results);
+}
+
+Values run_into(const std::string& op, const Parameters& parameters,
+                const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+  const OwnedCall call(op, parameters, inputs, outputs, DType::Float64, DType::Float64);
   run_reference(call.call);
   Values values;
   for (std::size_t i = 0; i < outputs.size(); ++i) values.push_back(call.output(i));

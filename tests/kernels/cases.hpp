@@ -49,8 +49,17 @@ struct GradientCase {
 /// Names a failing row for GoogleTest, which would print its bytes.
 void PrintTo(const GradientCase& row, std::ostream* out);
 
-/// Runs one reference on whole tensors.
+/// The rows of the operators of experts.
+void add_expert_product_cases(std::vector<Case>& all);
+void add_route_cases(std::vector<Case>& all);
+void add_slot_cases(std::vector<Case>& all);
+[[nodiscard]] std::vector<GradientCase> expert_gradient_cases();
+
+/// Runs one reference on whole tensors; outputs that are not all numbers are given as tensors.
 [[nodiscard]] Values run(const std::string& op, const Parameters& parameters,
                          const std::vector<Tensor>& inputs, const std::vector<Shape>& outputs);
+[[nodiscard]] Values run_into(const std::string& op, const Parameters& parameters,
+                              const std::vector<Tensor>& inputs,
+                              const std::vector<Tensor>& outputs);
 
 }  // namespace sw::kernels::testing

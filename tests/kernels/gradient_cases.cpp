@@ -237,6 +237,7 @@ std::vector<GradientCase> gradient_cases() {
                    {1}}),
       of_operator({"gelu", GeluParameters{true}, {x}, {shape}, {0}, {0}}),
       of_operator({"gelu", GeluParameters{false}, {x}, {shape}, {0}, {0}}),
+      of_operator({"sigmoid", {}, {x}, {shape}, {0}, {0}}),
       of_operator({"swiglu", {}, {x, normals(shape, 4)}, {shape}, {0, 1}, {0, 1}}),
       of_operator(
           {"embedding", VocabularyParameters{3}, {ids, normals({4, 6}, 1)}, {shape}, {1}, {0, 1}}),
@@ -253,6 +254,7 @@ std::vector<GradientCase> gradient_cases() {
     return run("cast", {}, {{shape, d_output}}, {shape});
   };
   add_attention(all);
+  for (GradientCase& row : expert_gradient_cases()) all.push_back(std::move(row));
   return all;
 }
 

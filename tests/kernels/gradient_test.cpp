@@ -58,12 +58,12 @@ TEST_P(Gradient, AgreesWithCentralDifferences) {
 }
 
 TEST(GradientTable, CoversEveryGradientOperator) {
-  // Each *_grad operator of the reference is the gradient of one row.
+  // Each *_grad* operator of the reference is the gradient of one row.
   std::set<std::string> rows;
   for (const GradientCase& c : gradient_cases()) rows.insert(c.name.substr(0, c.name.find(' ')));
   for (const std::string& name : reference_kernel_names()) {
-    if (name.ends_with("_grad")) {
-      EXPECT_TRUE(rows.contains(name.substr(0, name.size() - 5))) << name;
+    if (const std::size_t end = name.find("_grad"); end != std::string::npos) {
+      EXPECT_TRUE(rows.contains(name.substr(0, end))) << name;
     }
   }
 }

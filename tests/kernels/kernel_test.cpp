@@ -18,12 +18,13 @@ class AccumulatingKernel : public Kernel {};
 class InPlaceKernel : public Kernel {};
 
 const std::vector<std::string> kAccumulating = {
-    "attention",      "attention_grad", "bias_add_grad",   "einsum",
-    "embedding_grad", "loss_sum",       "layer_norm_grad", "rms_norm_grad"};
+    "attention", "attention_grad",  "bias_add_grad",
+    "einsum",    "embedding_grad",  "expert_product_grad_weight",
+    "loss_sum",  "layer_norm_grad", "rms_norm_grad"};
 const std::vector<std::string> kInPlace = {
-    "add",       "bias_add",        "cast",      "dropout",       "dropout_grad", "gelu",
-    "gelu_grad", "layer_norm_grad", "loss_grad", "rms_norm_grad", "rope",         "rope_grad",
-    "swiglu",    "swiglu_grad"};
+    "add",        "bias_add",        "cast",      "dropout",       "dropout_grad", "gelu",
+    "gelu_grad",  "layer_norm_grad", "loss_grad", "rms_norm_grad", "rope",         "rope_grad",
+    "scale_rows", "scale_rows_grad", "sigmoid",   "sigmoid_grad",  "swiglu",       "swiglu_grad"};
 
 const auto kName = [](const auto& row) { return row.param; };
 INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, ::testing::ValuesIn(cpu_kernel_names()), kName);

@@ -122,7 +122,7 @@ class Scatter {
     return {integer(), large(), pick<DType>(8), list<std::int64_t>([&] { return large(); })};
   }
   kernels::Parameters parameters() {
-    switch (choices_.below(8)) {
+    switch (choices_.below(10)) {
       case 0:
         return kernels::NoParameters{};
       case 1:
@@ -137,6 +137,10 @@ class Scatter {
         return kernels::GeluParameters{choices_.coin()};
       case 6:
         return kernels::VocabularyParameters{large()};
+      case 7:
+        return kernels::RouteParameters{large(), choices_.coin()};
+      case 8:
+        return kernels::DispatchParameters{large()};
       default:
         return kernels::DropoutParameters{number(), large(),
                                           list<std::int64_t>([&] { return large(); }),

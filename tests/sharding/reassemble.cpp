@@ -26,6 +26,25 @@ Tensor zeros(const Shape& shape) {
   return tensor;
 }
 
+/// Of a value: a choice of experts is whole numbers.
+Tensor blank(const Value& value, const Shape& shape) {
+  Tensor tensor = zeros(shape);
+  if (value.dtype == DType::Int32) {
+    tensor.integer.assign(tensor.real.size(), -1);
+    tensor.real.clear();
+  }
+  return tensor;
+}
+
+double number(const Tensor& tensor, std::size_t at) {
+  return tensor.integer.empty() ? tensor.real[at] : tensor.integer[at];
+}
+
+std::vector<double> numbers(const Tensor& tensor) {
+  return tensor.integer.empty() ? tensor.real
+                                : std::vector<double>(tensor.integer.begin(), tensor.integer.end());
+}
+
 /// Calls `visit(index in the whole, index in the piece)` for every element of a box.
 template <typename Visit>
 void for_each(const Shape& whole, const std::vector<Range>& box, Visit visit) {
@@ -219,7 +238,7 @@ class Ranks {
       }
       std::vector<Tensor> outputs;
       for (const CopyId id : step.outputs) {
-        outputs.push_back(zeros(shape_of(box(id, rank))));
+        outputs.push_back(blank(model_.graph.value(copy(id).value), shape_of(box(id, rank))));
       }
       call(model_, op, inputs, input_starts, pointers(outputs));
       for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -240,7 +259,7 @@ class Ranks {
         const Tensor& piece = pieces(step.from)[from];
         for_each(whole, box(step.from, from), [&](std::size_t at, std::size_t in_piece) {
           double& slot = gathered.real[at];
-          const double value = piece.real[in_piece];
+          const double value = number(piece, in_piece);
           if (!seen[at] || !step.move.from.is_partial()) {
             slot = value;
           } else {
@@ -248,6 +267,9 @@ class Ranks {
           }
           seen[at] = true;
         });
+      }
+      if (pieces(step.from).front().real.empty()) {
+        gathered.integer.assign(gathered.real.begin(), gathered.real.end());
       }
       pieces(step.to).push_back(cut(gathered, box(step.to, rank)));
     }
@@ -276,7 +298,7 @@ class Ranks {
     ++result_.copies;
     // Some gradients are zero in exact arithmetic (key biases): their noise is no error.
     double largest = 1e-3 * largest_gradient_;
-    for (const double value : whole.real) {
+    for (const double value : numbers(whole)) {
       largest = std::max(largest, std::abs(value));
     }
     std::map<std::vector<std::int64_t>, std::vector<double>> first;
@@ -285,7 +307,7 @@ class Ranks {
       if (group.front() != static_cast<int>(rank)) {
         continue;
       }
-      std::vector<double> value = pieces(id)[rank].real;
+      std::vector<double> value = numbers(pieces(id)[rank]);
       for (std::size_t k = 1; k < group.size(); ++k) {
         const std::vector<double>& other = pieces(id)[static_cast<std::size_t>(group[k])].real;
         for (std::size_t i = 0; i < value.size(); ++i) {
@@ -298,7 +320,7 @@ class Ranks {
       const auto [slot, added] = first.try_emplace(starts(here), value);
       result_.replicas_equal = result_.replicas_equal && (added || slot->second == value);
       for_each(whole.shape, here, [&](std::size_t at, std::size_t in_piece) {
-        const double error = std::abs(value[in_piece] - whole.real[at]) / (largest + 1e-300);
+        const double error = std::abs(value[in_piece] - number(whole, at)) / (largest + 1e-300);
         if (!(error <= result_.worst_error)) {
           result_.worst_error = error;
           result_.worst_value =
@@ -372,7 +394,7 @@ Whole run_whole(const ModelGraph& model, const Whole& data) {
     }
     std::vector<Tensor> outputs;
     for (const ValueId id : op.outputs) {
-      outputs.push_back(zeros(model.graph.value(id).shape));
+      outputs.push_back(blank(model.graph.value(id), model.graph.value(id).shape));
     }
     call(model, op, inputs, input_starts, pointers(outputs));
     for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -49,6 +49,7 @@ std::vector<Operator> attention() {
   op.shapes = shapes;
   op.signatures = signatures;
   op.localize = localize;
+  op.expensive = true;
   op.flops = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
     return forward_flops(inputs);
   };

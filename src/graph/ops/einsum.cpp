@@ -94,6 +94,7 @@ std::vector<Operator> einsum() {
   op.signatures = signatures;
   op.gradient = gradient;
   op.flops = flops;
+  op.expensive = true;
   return {op};
 }
 

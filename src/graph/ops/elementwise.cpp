@@ -113,6 +113,14 @@ std::vector<Operator> elementwise() {
          {0, 1}}};
   };
 
+  Operator sigmoid = elementwise_operator("sigmoid", 4, false);
+  sigmoid.gradient = [](const kernels::Parameters&) {
+    return std::vector<GradientRule>{
+        {"sigmoid_grad", {}, {input_of_forward(0), output_gradient(0)}, {0}}};
+  };
+  Operator sigmoid_grad = gradient_operator("sigmoid_grad", 7);
+  sigmoid_grad.in_place = 1;
+
   Operator cast = elementwise_operator("cast", 0, true);
   cast.in_place = -1;
   cast.gradient = [](const kernels::Parameters&) {
@@ -130,9 +138,18 @@ std::vector<Operator> elementwise() {
   dropout_grad.localize = localize_dropout;
   dropout_grad.in_place = 0;
 
-  return {
-      add,  bias_add, bias_add_grad, gelu, gelu_grad, swiglu, gradient_operator("swiglu_grad", 14),
-      cast, dropout,  dropout_grad};
+  return {add,
+          bias_add,
+          bias_add_grad,
+          gelu,
+          gelu_grad,
+          swiglu,
+          gradient_operator("swiglu_grad", 14),
+          sigmoid,
+          sigmoid_grad,
+          cast,
+          dropout,
+          dropout_grad};
 }
 
 }  // namespace sw::ops

@@ -10,12 +10,13 @@ namespace sw::ops {
 using Shapes = std::vector<Shape>;
 
 std::vector<Operator> einsum();
-std::vector<Operator> elementwise();  // add, bias_add, gelu, swiglu, cast, dropout
+std::vector<Operator> elementwise();  // add, bias_add, gelu, swiglu, sigmoid, cast, dropout
 std::vector<Operator> norms();
 std::vector<Operator> rope();
 std::vector<Operator> attention();
 std::vector<Operator> embedding();
 std::vector<Operator> loss();
+std::vector<Operator> experts();
 
 /// inputs and outputs all Replicate
 [[nodiscard]] inline Signature all_replicate(std::size_t inputs, std::size_t outputs) {

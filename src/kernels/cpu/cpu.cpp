@@ -13,7 +13,8 @@ std::vector<Operator> all_operators() {
   for (const auto& part :
        {einsum_operators(), elementwise_operators(), bias_operators(), dropout_operators(),
         norm_operators(), rope_operators(), attention_operators(), attention_grad_operators(),
-        embedding_operators(), loss_operators()}) {
+        embedding_operators(), loss_operators(), route_operators(), slot_operators(),
+        expert_product_operators()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -113,6 +113,12 @@ Prepared prepare_gelu_grad(const KernelCall& call, Scratch&, int) {
 Prepared prepare_swiglu(const KernelCall& call, Scratch&, int) {
   return prepare_two(call, simd::swiglu);
 }
+Prepared prepare_sigmoid(const KernelCall& call, Scratch&, int) {
+  return prepare_one(call, simd::sigmoid);
+}
+Prepared prepare_sigmoid_grad(const KernelCall& call, Scratch&, int) {
+  return prepare_two(call, simd::sigmoid_grad);
+}
 Prepared prepare_cast(const KernelCall& call, Scratch&, int) { return prepare_one(call, copy); }
 
 Prepared prepare_swiglu_grad(const KernelCall& call, Scratch&, int) {
@@ -143,6 +149,8 @@ std::vector<Operator> elementwise_operators() {
           {"gelu_grad", prepare_gelu_grad},
           {"swiglu", prepare_swiglu},
           {"swiglu_grad", prepare_swiglu_grad},
+          {"sigmoid", prepare_sigmoid},
+          {"sigmoid_grad", prepare_sigmoid_grad},
           {"cast", prepare_cast}};
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "kernels/cpu/operator.hpp"
@@ -8,22 +7,6 @@
 
 namespace sw::kernels::cpu {
 namespace {
-
-/// Writes elements [first, first + count) of `from` to `to` at `at`.
-void copy_row(const View& from, std::int64_t first, const View& to, std::int64_t at,
-              std::int64_t count) {
-  if (from.dtype == to.dtype) {
-    const std::int64_t size = size_of(from.dtype);
-    std::memcpy(to.data + at * size, from.data + first * size,
-                static_cast<std::size_t>(count * size));
-    return;
-  }
-  float buffer[kChunk];
-  for (std::int64_t i = 0; i < count; i += kChunk) {
-    const std::int64_t part = std::min(kChunk, count - i);
-    store(to, at + i, part, read(from, first + i, part, buffer), false);
-  }
-}
 
 Prepared prepare_embedding(const KernelCall& call, Scratch&, int) {
   check_views(call, 2, 1);

@@ -48,6 +48,9 @@ struct Operator {
 [[nodiscard]] std::vector<Operator> attention_grad_operators();
 [[nodiscard]] std::vector<Operator> embedding_operators();
 [[nodiscard]] std::vector<Operator> loss_operators();
+[[nodiscard]] std::vector<Operator> route_operators();
+[[nodiscard]] std::vector<Operator> slot_operators();
+[[nodiscard]] std::vector<Operator> expert_product_operators();
 
 /// Runs body(tile, thread) over a team without the allocation that a std::function of a larger
 /// lambda costs.

@@ -60,24 +60,82 @@ ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 Product::Product(const MatrixProduct& product, const View& a, const View& b, const View& c,
-                 bool add, Scratch& scratch, int threads)
+                 bool add, Scratch& scratch, int threads, Listed listed)
     : m_(product.m),
       n_(product.n),
       k_(product.k),
       threads_(threads),
-      a_{a, !product.a_transposed, product.a_transposed ? m_ : k_},
-      b_{b, product.b_transposed, product.b_transposed ? k_ : n_},
-      c_(c),
-      add_(add),
-      cut_(cut_of(m_, n_, k_)),
-      right_(
-          scratch.take<float>(round_up(cut_.block_columns, simd::kColumnMultiple) * cut_.block_k)),
-      left_(scratch.take<float>(threads * cut_.tile_rows * cut_.pass_k)) {
+      listed_(listed),
+      a_{{a.data, a.dtype, {}}, !product.a_transposed, product.a_transposed ? m_ : k_},
+      b_{{b.data, b.dtype, {}}, product.b_transposed, product.b_transposed ? k_ : n_},
+      c_{c.data, c.dtype, {}},
+      add_(add) {
   SW_CHECK(!product.result_transposed, "a product with a transposed result");
-  if (c.dtype != DType::BFloat16) return;
+  SW_CHECK(listed != Listed::M || a_.rows_along_k, "a product over columns of a");
+  SW_CHECK(listed != Listed::K || !(a_.rows_along_k || b_.rows_along_k),
+           "a product over columns of a or b");
+  cut();
+  memory_ = listed == Listed::None ? memory() : memory_of_any_count();
+  right_ = scratch.take<float>(memory_.right);
+  left_ = scratch.take<float>(memory_.left);
+  sums_ = has_sums() ? scratch.take<float>(memory_.sums) : nullptr;
+}
+
+void Product::cut() {
+  cut_ = cut_of(m_, n_, k_);
   sums_of_tile_ = cut_.block_k == k_;
-  sums_ = scratch.take<float>(sums_of_tile_ ? threads * cut_.tile_rows * cut_.tile_columns
-                                            : cut_.block_rows * cut_.block_columns);
+}
+
+/// What is rounded, or goes to rows here and there, is added up elsewhere first.
+bool Product::has_sums() const { return c_.dtype == DType::BFloat16 || listed_ == Listed::M; }
+
+Product::Memory Product::memory() const {
+  return {.right = round_up(cut_.block_columns, simd::kColumnMultiple) * cut_.block_k,
+          .left = threads_ * cut_.tile_rows * cut_.pass_k,
+          .sums = !has_sums()     ? 0
+                  : sums_of_tile_ ? threads_ * cut_.tile_rows * cut_.tile_columns
+                                  : cut_.block_rows * cut_.block_columns};
+}
+
+/// At least what `memory` says of any smaller m, or k. `cut_of` rounds columns up by less than
+/// kColumnMultiple and rows by less than kStripRows; a tile has at most kTileRows.
+Product::Memory Product::memory_of_any_count() const {
+  const std::int64_t padded = round_up(n_, simd::kColumnMultiple);
+  const std::int64_t depth = std::min(k_, kBlockK);
+  const std::int64_t columns = listed_ == Listed::M ? cut_.block_columns : n_;
+  Memory most = memory();
+  most.left = threads_ * kTileRows * (listed_ == Listed::M ? cut_.pass_k : std::min(k_, kPassK));
+  if (listed_ == Listed::K) {
+    most.right = std::min(padded * depth, kBlock + simd::kColumnMultiple * depth);
+  }
+  if (has_sums()) {
+    const std::int64_t rows = m_ + simd::kStripRows;
+    most.sums = std::max(threads_ * kTileRows * columns,
+                         std::min(rows * columns, kSums + simd::kStripRows * columns));
+  }
+  return most;
+}
+
+Product Product::of(const std::int32_t* rows, std::int64_t count, std::int64_t matrix) const {
+  Product part = *this;
+  part.a_.listed = rows;
+  if (listed_ == Listed::M) {
+    part.m_ = count;
+    part.c_rows_ = rows;
+    part.b_.view.data += matrix * n_ * k_ * size_of(b_.view.dtype);
+  } else {
+    SW_CHECK(listed_ == Listed::K, "a product that has no listed rows");
+    part.k_ = count;
+    part.b_.listed = rows;
+    part.c_.data += matrix * m_ * n_ * size_of(c_.dtype);
+  }
+  part.cut();
+  const Memory needed = part.memory();
+  SW_CHECK(
+      needed.right <= memory_.right && needed.left <= memory_.left && needed.sums <= memory_.sums,
+      "a product of {} x {} x {} needs more scratch than was planned for {} x {} x {}", part.m_,
+      part.n_, part.k_, m_, n_, k_);
+  return part;
 }
 
 void Product::run(Team& team) const {
@@ -107,12 +165,14 @@ void Product::run_block(Team& team, const Block& block) const {
 }
 
 simd::Unpacked Product::Operand::part(Range outer, Range k) const {
-  const std::int64_t element =
-      rows_along_k ? outer.begin * row + k.begin : k.begin * row + outer.begin;
+  const Range rows = rows_along_k ? outer : k;
+  const Range columns = rows_along_k ? k : outer;
+  const std::int64_t element = columns.begin + (listed == nullptr ? rows.begin * row : 0);
   return {.data = view.data + element * size_of(view.dtype),
           .dtype = view.dtype,
           .row = row,
           .rows_along_k = rows_along_k,
+          .listed = listed == nullptr ? nullptr : listed + rows.begin,
           .count = outer.size(),
           .depth = k.size()};
 }
@@ -148,15 +208,15 @@ void Product::multiply(const Block& block, std::int64_t index, int thread) const
   const std::int64_t across = tiles_of(block.columns.size(), cut_.tile_columns);
   const Range rows = range_of(index / across, cut_.tile_rows, block.rows.size());
   const Range columns = range_of(index % across, cut_.tile_columns, block.columns.size());
-  const std::int64_t first =
-      (block.rows.begin + rows.begin) * n_ + block.columns.begin + columns.begin;
+  const std::int64_t first_row = block.rows.begin + rows.begin;
+  const std::int64_t first_column = block.columns.begin + columns.begin;
   float* left = left_ + thread * cut_.tile_rows * cut_.pass_k;
   simd::Tile tile;
   tile.rows = rows.size();
   tile.columns = columns.size();
   tile.left = left;
   if (sums_ == nullptr) {
-    tile.c = reinterpret_cast<float*>(c_.data) + first;
+    tile.c = reinterpret_cast<float*>(c_.data) + first_row * n_ + first_column;
     tile.c_row = n_;
   } else {
     tile.c_row = sums_of_tile_ ? cut_.tile_columns : cut_.block_columns;
@@ -178,7 +238,8 @@ void Product::multiply(const Block& block, std::int64_t index, int thread) const
   }
   if (sums_ == nullptr || block.k.end < k_) return;
   for (std::int64_t i = 0; i < tile.rows; ++i) {
-    store(c_, first + i * n_, tile.columns, tile.c + i * tile.c_row, add_);
+    const std::int64_t row = c_rows_ == nullptr ? first_row + i : c_rows_[first_row + i];
+    store(c_, row * n_ + first_column, tile.columns, tile.c + i * tile.c_row, add_);
   }
 }
 

@@ -18,6 +18,9 @@
 ///         for each strip of columns, each strip of rows  one register tile
 ///
 /// Cuts depend on sizes alone and every element adds up its k in one order: threads change no bit.
+///
+/// A product may also take some of the stored rows of its operands, listed: what a group of experts
+/// does, each with some rows and a matrix of its own.
 namespace sw::kernels::cpu {
 
 /// How a product is cut.
@@ -31,21 +34,36 @@ struct ProductCut {
 };
 [[nodiscard]] ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k);
 
+/// Which letter `Product::of` takes some of, all of which are stored rows of its operands: none, m
+/// (rows of a and of c), or k (rows of a and of b).
+enum class Listed : std::uint8_t { None, M, K };
+
 class Product {
  public:
   /// c = (or +=, in float32) a b; operands and c are float32 or bfloat16, and a bfloat16 result is
-  /// rounded once. c must not be transposed and no size be 0.
+  /// rounded once. c must not be transposed and no size be 0. Scratch is for all that `of` can be.
   Product(const MatrixProduct& product, const View& a, const View& b, const View& c, bool add,
-          Scratch& scratch, int threads);
+          Scratch& scratch, int threads, Listed listed = Listed::None);
   void run(Team& team) const;
 
+  /// The product over `count` >= 1 listed rows alone, with matrix number `matrix` of those that lie
+  /// one after the other in b (Listed::M) or in c (Listed::K). Allocates nothing.
+  [[nodiscard]] Product of(const std::int32_t* rows, std::int64_t count, std::int64_t matrix) const;
+
  private:
-  /// An operand as [outer, k].
+  /// An operand as [outer, k]. Views have no shape here, so that a copy allocates nothing.
   struct Operand {
     View view;
     bool rows_along_k;
     std::int64_t row;  ///< elements from one stored row to the next
+    const std::int32_t* listed = nullptr;
     [[nodiscard]] simd::Unpacked part(Range outer, Range k) const;
+  };
+  /// Numbers of scratch: a block of b, passes of tiles, sums.
+  struct Memory {
+    std::int64_t right = 0;
+    std::int64_t left = 0;
+    std::int64_t sums = 0;
   };
   struct Block {
     Range rows;
@@ -53,6 +71,10 @@ class Product {
     Range k;
   };
 
+  void cut();
+  [[nodiscard]] bool has_sums() const;
+  [[nodiscard]] Memory memory() const;
+  [[nodiscard]] Memory memory_of_any_count() const;
   void run_block(Team& team, const Block& block) const;
   void pack_right(const Block& block, std::int64_t task) const;
   void multiply(const Block& block, std::int64_t index, int thread) const;
@@ -63,14 +85,17 @@ class Product {
   std::int64_t n_;
   std::int64_t k_;
   int threads_;
+  Listed listed_;
   Operand a_;
   Operand b_;
   View c_;
+  const std::int32_t* c_rows_ = nullptr;
   bool add_;
   ProductCut cut_;
-  float* right_;               ///< a block of b
-  float* left_;                ///< a pass of a tile, per thread
-  float* sums_ = nullptr;      ///< of a bfloat16 result before rounding: of a block, or ...
+  Memory memory_ = {};
+  float* right_ = nullptr;
+  float* left_ = nullptr;
+  float* sums_ = nullptr;      ///< of a bfloat16 or listed result: of a block, or ...
   bool sums_of_tile_ = false;  ///< ... of a tile per thread, where k is one block
 };
 

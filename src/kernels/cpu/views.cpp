@@ -53,15 +53,32 @@ void store(const View& view, std::int64_t first, std::int64_t count, const float
   }
 }
 
+void copy_row(const View& from, std::int64_t first, const View& to, std::int64_t at,
+              std::int64_t count) {
+  if (from.dtype == to.dtype) {
+    const std::int64_t size = size_of(from.dtype);
+    std::memcpy(to.data + at * size, from.data + first * size,
+                static_cast<std::size_t>(count * size));
+    return;
+  }
+  float buffer[kChunk];
+  for (std::int64_t i = 0; i < count; i += kChunk) {
+    const std::int64_t part = std::min(kChunk, count - i);
+    store(to, at + i, part, read(from, first + i, part, buffer), false);
+  }
+}
+
 void fill_zero(const View& view, std::int64_t first, std::int64_t count) {
   const std::int64_t size = size_of(view.dtype);
   std::memset(view.data + first * size, 0, static_cast<std::size_t>(count * size));
 }
 
-const std::int32_t* integers(const View& view) {
-  SW_CHECK(view.dtype == DType::Int32, "a kernel reads int32 and got {}", to_text(view.dtype));
-  return reinterpret_cast<const std::int32_t*>(view.data);
+std::int32_t* written_integers(const View& view) {
+  SW_CHECK(view.dtype == DType::Int32, "a kernel takes int32 here and got {}", to_text(view.dtype));
+  return reinterpret_cast<std::int32_t*>(view.data);
 }
+
+const std::int32_t* integers(const View& view) { return written_integers(view); }
 
 float* floats(const View& view) {
   SW_CHECK(view.dtype == DType::Float32, "a kernel reads float32 here and got {}",
@@ -83,18 +100,22 @@ std::int64_t rows_per_tile(std::int64_t width) {
   return std::max<std::int64_t>(1, kTile / std::max<std::int64_t>(1, width));
 }
 
-void check_views(const KernelCall& call, std::size_t inputs, std::size_t outputs) {
+void check_views(const KernelCall& call, std::size_t inputs, std::size_t outputs,
+                 std::size_t integer_outputs) {
   SW_CHECK(call.inputs.size() == inputs && call.outputs.size() == outputs,
            "{} takes {} inputs and {} outputs and got {} and {}", call.op, inputs, outputs,
            call.inputs.size(), call.outputs.size());
-  const auto check = [&call](const View& view, bool output) {
+  const auto check = [&call](const View& view, bool may_be_number, bool may_be_integer) {
     const bool number = view.dtype == DType::Float32 || view.dtype == DType::BFloat16;
     const bool integer = view.dtype == DType::Int32 || view.dtype == DType::Int64;
-    SW_CHECK(number || (integer && !output), "{} has no kernel for {}", call.op,
-             to_text(view.dtype));
+    SW_CHECK((number && may_be_number) || (integer && may_be_integer), "{} has no kernel for {}",
+             call.op, to_text(view.dtype));
   };
-  for (const View& view : call.inputs) check(view, false);
-  for (const View& view : call.outputs) check(view, true);
+  for (const View& view : call.inputs) check(view, true, true);
+  for (std::size_t i = 0; i < outputs; ++i) {
+    const bool integer = i + integer_outputs >= outputs;
+    check(call.outputs[i], !integer, integer);
+  }
 }
 
 void check_same_shape(const KernelCall& call, const View& a, const View& b) {

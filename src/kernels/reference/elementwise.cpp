@@ -57,9 +57,11 @@ Point gelu_at(double x, bool tanh_form) {
   return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner};
 }
 
+double sigmoid_at(double x) { return 1 / (1 + std::exp(-x)); }
+
 Point silu_at(double x) {
-  const double sigmoid = 1 / (1 + std::exp(-x));
-  return {x * sigmoid, sigmoid * (1 + x * (1 - sigmoid))};
+  const double s = sigmoid_at(x);
+  return {x * s, s * (1 + x * (1 - s))};
 }
 
 void gelu(const KernelCall& call) {
@@ -102,6 +104,24 @@ void swiglu_grad(const KernelCall& call) {
   write(call, 1, dup);
 }
 
+void sigmoid(const KernelCall& call) {
+  const double* x = doubles(call, 0);
+  std::vector<double> y = zeros_like(shape_of(call, 0));
+  for (double& value : y) value = sigmoid_at(*x++);
+  write(call, 0, y);
+}
+
+void sigmoid_grad(const KernelCall& call) {
+  const double* x = doubles(call, 0);
+  const double* dy = doubles(call, 1);
+  std::vector<double> dx = zeros_like(shape_of(call, 0));
+  for (double& value : dx) {
+    const double y = sigmoid_at(*x++);
+    value = y * (1 - y) * *dy++;
+  }
+  write(call, 0, dx);
+}
+
 /// The same for x and for its gradient: a product with the mask.
 void dropout(const KernelCall& call) {
   const auto& parameters = std::get<DropoutParameters>(call.parameters);
@@ -136,6 +156,8 @@ std::vector<Operator> elementwise_operators() {
           {"gelu_grad", gelu_grad},
           {"swiglu", swiglu},
           {"swiglu_grad", swiglu_grad},
+          {"sigmoid", sigmoid},
+          {"sigmoid_grad", sigmoid_grad},
           {"dropout", dropout},
           {"dropout_grad", dropout},
           {"cast", cast}};

@@ -22,6 +22,7 @@ struct Operator {
 [[nodiscard]] std::vector<Operator> attention_operators();
 [[nodiscard]] std::vector<Operator> embedding_operators();
 [[nodiscard]] std::vector<Operator> loss_operators();
+[[nodiscard]] std::vector<Operator> expert_operators();
 
 /// Input `index` as float64; throws InternalError when it has another type.
 [[nodiscard]] const double* doubles(const KernelCall& call, std::size_t index);
@@ -37,5 +38,7 @@ struct Rows {
 /// Writes a result to output `index`, or adds it where the call accumulates. Writing last makes
 /// every reference safe in place.
 void write(const KernelCall& call, std::size_t index, const std::vector<double>& values);
+void write_integers(const KernelCall& call, std::size_t index,
+                    const std::vector<std::int32_t>& values);
 
 }  // namespace sw::kernels::reference

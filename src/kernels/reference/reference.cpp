@@ -15,12 +15,23 @@ const T* typed(const KernelCall& call, std::size_t index, DType dtype) {
   return reinterpret_cast<const T*>(view.data);
 }
 
+template <typename T>
+T* written(const KernelCall& call, std::size_t index, DType dtype, std::size_t values) {
+  const View& view = call.outputs.at(index);
+  SW_CHECK(view.dtype == dtype, "the reference of {} writes {} as output {} and got {}", call.op,
+           to_text(dtype), index, to_text(view.dtype));
+  SW_CHECK(elements(view.shape) == static_cast<std::int64_t>(values),
+           "output {} of {} has shape {} and {} values", index, call.op, to_text(view.shape),
+           values);
+  return reinterpret_cast<T*>(view.data);
+}
+
 /// The only list of references.
 std::vector<Operator> all_operators() {
   std::vector<Operator> all;
   for (const auto& part :
        {einsum_operators(), elementwise_operators(), norm_operators(), rope_operators(),
-        attention_operators(), embedding_operators(), loss_operators()}) {
+        attention_operators(), embedding_operators(), loss_operators(), expert_operators()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -50,18 +61,17 @@ Rows rows_of(const Shape& shape) {
 }
 
 void write(const KernelCall& call, std::size_t index, const std::vector<double>& values) {
-  const View& view = call.outputs.at(index);
-  SW_CHECK(view.dtype == DType::Float64, "the reference of {} writes float64 and got {}", call.op,
-           to_text(view.dtype));
-  SW_CHECK(elements(view.shape) == static_cast<std::int64_t>(values.size()),
-           "output {} of {} has shape {} and {} values", index, call.op, to_text(view.shape),
-           values.size());
-  auto* out = reinterpret_cast<double*>(view.data);
+  auto* out = written<double>(call, index, DType::Float64, values.size());
   const bool add = index < call.accumulate.size() && call.accumulate[index];
   for (const double value : values) {
     *out = add ? *out + value : value;
     ++out;
   }
+}
+
+void write_integers(const KernelCall& call, std::size_t index,
+                    const std::vector<std::int32_t>& values) {
+  std::ranges::copy(values, written<std::int32_t>(call, index, DType::Int32, values.size()));
 }
 
 }  // namespace reference

@@ -99,7 +99,9 @@ void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std:
   std::int64_t row = 0;
 #if HWY_TARGET != HWY_SCALAR
   for (; row + 4 <= rows; row += 4) {
-    turn_four(from + row * from_row, from_row, columns, to + row, to_row);
+    const float* first = from + row * from_row;
+    turn_four(first, first + from_row, first + 2 * from_row, first + 3 * from_row, columns,
+              to + row, to_row);
   }
 #endif
   for (; row < rows; ++row) {

@@ -122,6 +122,21 @@ void swiglu_grad(const float* gate, const float* up, const float* dy, float* dga
   }
 }
 
+void sigmoid_of(const float* x, float* y, std::int64_t count) {
+  map(
+      count, y, [](Floats v) HWY_ATTR { return sigmoid(v); }, x);
+}
+
+void sigmoid_grad(const float* x, const float* dy, float* dx, std::int64_t count) {
+  map(
+      count, dx,
+      [](Floats v, Floats g) HWY_ATTR {
+        const Floats s = sigmoid(v);
+        return hn::Mul(g, hn::NegMulAdd(s, s, s));
+      },
+      x, dy);
+}
+
 void cosine_sine(double position, const double* frequencies, float* cosine, float* sine,
                  std::int64_t count) {
   constexpr double kTurn = 2 * std::numbers::pi;
@@ -173,6 +188,8 @@ HWY_EXPORT(gelu_tanh);
 HWY_EXPORT(gelu_tanh_grad);
 HWY_EXPORT(swiglu);
 HWY_EXPORT(swiglu_grad);
+HWY_EXPORT(sigmoid_of);
+HWY_EXPORT(sigmoid_grad);
 HWY_EXPORT(cosine_sine);
 HWY_EXPORT(rotate);
 
@@ -200,6 +217,12 @@ void swiglu(const float* gate, const float* up, float* y, std::int64_t count) {
 void swiglu_grad(const float* gate, const float* up, const float* dy, float* dgate, float* dup,
                  std::int64_t count) {
   HWY_DYNAMIC_DISPATCH(swiglu_grad)(gate, up, dy, dgate, dup, count);
+}
+void sigmoid(const float* x, float* y, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(sigmoid_of)(x, y, count);
+}
+void sigmoid_grad(const float* x, const float* dy, float* dx, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(sigmoid_grad)(x, dy, dx, count);
 }
 void cosine_sine(double position, const double* frequencies, float* cosine, float* sine,
                  std::int64_t count) {

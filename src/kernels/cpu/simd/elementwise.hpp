@@ -24,6 +24,9 @@ void swiglu(const float* gate, const float* up, float* y, std::int64_t count);
 void swiglu_grad(const float* gate, const float* up, const float* dy, float* dgate, float* dup,
                  std::int64_t count);
 
+void sigmoid(const float* x, float* y, std::int64_t count);
+void sigmoid_grad(const float* x, const float* dy, float* dx, std::int64_t count);
+
 /// cosine[i], sine[i] of position * frequencies[i], the angle reduced in float64.
 void cosine_sine(double position, const double* frequencies, float* cosine, float* sine,
                  std::int64_t count);

@@ -26,20 +26,35 @@ static_assert(kColumnMultiple % kColumns == 0);
 std::int64_t strip_columns() { return kColumns; }
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
-/// to[k, 0 .. kCount - 1] = from[0 .. kCount - 1, k] for k from `k` on.
+/// The stored rows of an operand's part.
+template <typename T>
+struct Stored {
+  explicit Stored(const Unpacked& part)
+      : data(reinterpret_cast<const T*>(part.data)), row(part.row), listed(part.listed) {}
+  HWY_INLINE const T* operator()(std::int64_t i) const {
+    return data + (listed == nullptr ? i : listed[i]) * row;
+  }
+  const T* data;
+  std::int64_t row;
+  const std::int32_t* listed;
+};
+
+/// to[k, 0 .. kCount - 1] = rows first .. first + kCount - 1 of from, for k from `k` on.
 template <int kCount, int kWidth, typename T>
-HWY_INLINE void turn_rest(const T* from, std::int64_t row, std::int64_t k, std::int64_t depth,
-                          float* to) {
-  for (; k < depth; ++k) {
-    for (int i = 0; i < kCount; ++i) to[k * kWidth + i] = as_float(from[i * row + k]);
+HWY_INLINE void turn_rest(const Stored<T>& from, std::int64_t first, std::int64_t k,
+                          std::int64_t depth, float* to) {
+  for (int i = 0; i < kCount; ++i) {
+    const T* row = from(first + i);
+    for (std::int64_t rest = k; rest < depth; ++rest) to[rest * kWidth + i] = as_float(row[rest]);
   }
 }
 
 #if HWY_TARGET == HWY_SCALAR
 
 template <int kWidth, typename T>
-HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, float* to) {
-  turn_rest<kWidth, kWidth>(from, row, 0, depth, to);
+HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64_t depth,
+                           float* to) {
+  turn_rest<kWidth, kWidth>(from, first, 0, depth, to);
 }
 
 #else
@@ -48,13 +63,16 @@ using Four = hn::Full128<float>;
 using Two = hn::Full64<float>;
 
 template <int kWidth, typename T>
-HWY_INLINE void turn_two_rows(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+HWY_INLINE void turn_two_rows(const Stored<T>& from, std::int64_t first, std::int64_t depth,
+                              float* to) {
   const Four d;
   const Two two;
+  const T* row0 = from(first);
+  const T* row1 = from(first + 1);
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4) {
-    const auto r0 = load_as_floats(d, from + k);
-    const auto r1 = load_as_floats(d, from + row + k);
+    const auto r0 = load_as_floats(d, row0 + k);
+    const auto r1 = load_as_floats(d, row1 + k);
     const auto low = hn::InterleaveLower(d, r0, r1);
     const auto high = hn::InterleaveUpper(d, r0, r1);
     float* out = to + k * kWidth;
@@ -63,18 +81,20 @@ HWY_INLINE void turn_two_rows(const T* from, std::int64_t row, std::int64_t dept
     hn::StoreU(hn::LowerHalf(two, high), two, out + 2 * kWidth);
     hn::StoreU(hn::UpperHalf(two, high), two, out + 3 * kWidth);
   }
-  turn_rest<2, kWidth>(from, row, k, depth, to);
+  turn_rest<2, kWidth>(from, first, k, depth, to);
 }
 
 /// A whole strip whose stored rows run along k, by fours and twos.
 template <int kWidth, typename T>
-HWY_INLINE void turn_strip(const T* from, std::int64_t row, std::int64_t depth, float* to) {
+HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64_t depth,
+                           float* to) {
   constexpr int kFours = kWidth / 4 * 4;
   for (int i = 0; i < kFours; i += 4) {
-    turn_four(from + i * row, row, depth, to + i, kWidth);
+    turn_four(from(first + i), from(first + i + 1), from(first + i + 2), from(first + i + 3), depth,
+              to + i, kWidth);
   }
   if constexpr (kWidth > kFours) {
-    turn_two_rows<kWidth>(from + kFours * row, row, depth, to + kFours);
+    turn_two_rows<kWidth>(from, first + kFours, depth, to + kFours);
   }
 }
 
@@ -93,34 +113,35 @@ HWY_INLINE void copy(const T* from, float* to) {
 
 /// `strips` whole strips whose stored rows run across k: all of a row while it is in cache.
 template <int kWidth, typename T>
-HWY_INLINE void copy_strips(const T* from, std::int64_t row, std::int64_t depth,
-                            std::int64_t strips, float* to) {
+HWY_INLINE void copy_strips(const Stored<T>& from, std::int64_t depth, std::int64_t strips,
+                            float* to) {
   for (std::int64_t k = 0; k < depth; ++k) {
+    const T* row = from(k);
     for (std::int64_t strip = 0; strip < strips; ++strip) {
-      copy<kWidth>(from + k * row + strip * kWidth, to + (strip * depth + k) * kWidth);
+      copy<kWidth>(row + strip * kWidth, to + (strip * depth + k) * kWidth);
     }
   }
 }
 
 template <int kWidth, typename T>
-void pack(const Unpacked& from, const T* data, float* to) {
+void pack_stored(const Unpacked& from, float* to) {
+  const Stored<T> rows(from);
   const std::int64_t whole = from.count / kWidth;
   if (from.rows_along_k) {
     for (std::int64_t strip = 0; strip < whole; ++strip) {
-      turn_strip<kWidth>(data + strip * kWidth * from.row, from.row, from.depth,
-                         to + strip * kWidth * from.depth);
+      turn_strip<kWidth>(rows, strip * kWidth, from.depth, to + strip * kWidth * from.depth);
     }
   } else {
-    copy_strips<kWidth>(data, from.row, from.depth, whole, to);
+    copy_strips<kWidth>(rows, from.depth, whole, to);
   }
   const std::int64_t first = whole * kWidth;
   if (first == from.count) return;
   float* out = to + first * from.depth;
-  const std::int64_t along = from.rows_along_k ? 1 : from.row;
-  const std::int64_t across = from.rows_along_k ? from.row : 1;
   for (std::int64_t k = 0; k < from.depth; ++k) {
     for (std::int64_t i = first; i < first + kWidth; ++i) {
-      *out++ = i < from.count ? as_float(data[i * across + k * along]) : 0.0F;
+      *out++ = i >= from.count     ? 0.0F
+               : from.rows_along_k ? as_float(rows(i)[k])
+                                   : as_float(rows(k)[i]);
     }
   }
 }
@@ -128,9 +149,9 @@ void pack(const Unpacked& from, const T* data, float* to) {
 template <int kWidth>
 void pack(const Unpacked& from, float* to) {
   if (from.dtype == DType::Float32) {
-    pack<kWidth>(from, reinterpret_cast<const float*>(from.data), to);
+    pack_stored<kWidth, float>(from, to);
   } else {
-    pack<kWidth>(from, reinterpret_cast<const BFloat16*>(from.data), to);
+    pack_stored<kWidth, BFloat16>(from, to);
   }
 }
 
@@ -195,7 +216,7 @@ void multiply_part(const float* left, const float* right, const Tile& tile, std:
 class Fetch {
  public:
   Fetch(const Unpacked& what, std::int64_t calls)
-      : row_(what.data), stride_(what.row * size_of(what.dtype)) {
+      : data_(what.data), listed_(what.listed), stride_(what.row * size_of(what.dtype)) {
     const std::int64_t rows = what.rows_along_k ? what.count : what.depth;
     const std::int64_t length = what.rows_along_k ? what.depth : what.count;
     bytes_ = length * size_of(what.dtype);
@@ -204,11 +225,11 @@ class Fetch {
   }
   HWY_INLINE void some() {
     for (std::int64_t i = std::min(each_, left_); i > 0; --i) {
-      hwy::Prefetch(row_ + at_);
+      hwy::Prefetch(data_ + (listed_ == nullptr ? row_ : listed_[row_]) * stride_ + at_);
       at_ += kLine;
       if (at_ >= bytes_) {
         at_ = 0;
-        row_ += stride_;
+        ++row_;
       }
     }
     left_ -= each_;
@@ -216,8 +237,10 @@ class Fetch {
 
  private:
   static constexpr std::int64_t kLine = 64;
-  const std::byte* row_;
+  const std::byte* data_;
+  const std::int32_t* listed_;
   std::int64_t stride_;
+  std::int64_t row_ = 0;
   std::int64_t bytes_;
   std::int64_t at_ = 0;
   std::int64_t left_;

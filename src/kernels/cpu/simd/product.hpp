@@ -26,6 +26,8 @@ struct Unpacked {
   DType dtype = DType::Float32;  ///< or BFloat16
   std::int64_t row = 0;          ///< elements from one stored row to the next
   bool rows_along_k = false;
+  /// The stored rows that there are, counted from `data`; null: one after the other.
+  const std::int32_t* listed = nullptr;
   std::int64_t count = 0;
   std::int64_t depth = 0;
 };

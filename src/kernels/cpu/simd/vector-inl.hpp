@@ -42,18 +42,18 @@ HWY_INLINE float as_float(float value) { return value; }
 HWY_INLINE float as_float(BFloat16 value) { return to_float(value); }
 
 #if HWY_TARGET != HWY_SCALAR
-/// to[k, 0 .. 3] = from[0 .. 3, k].
+/// to[k, 0 .. 3] = the k-th numbers of four rows.
 template <typename T>
-HWY_INLINE void turn_four(const T* from, std::int64_t row, std::int64_t depth, float* to,
-                          std::int64_t to_row) {
+HWY_INLINE void turn_four(const T* row0, const T* row1, const T* row2, const T* row3,
+                          std::int64_t depth, float* to, std::int64_t to_row) {
   const hn::Full128<float> d;
   const hn::Full128<double> pairs;
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4) {
-    const auto r0 = load_as_floats(d, from + k);
-    const auto r1 = load_as_floats(d, from + row + k);
-    const auto r2 = load_as_floats(d, from + 2 * row + k);
-    const auto r3 = load_as_floats(d, from + 3 * row + k);
+    const auto r0 = load_as_floats(d, row0 + k);
+    const auto r1 = load_as_floats(d, row1 + k);
+    const auto r2 = load_as_floats(d, row2 + k);
+    const auto r3 = load_as_floats(d, row3 + k);
     const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
     const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
     const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
@@ -65,7 +65,11 @@ HWY_INLINE void turn_four(const T* from, std::int64_t row, std::int64_t depth, f
     hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, out + 3 * to_row);
   }
   for (; k < depth; ++k) {
-    for (int i = 0; i < 4; ++i) to[k * to_row + i] = as_float(from[i * row + k]);
+    float* out = to + k * to_row;
+    out[0] = as_float(row0[k]);
+    out[1] = as_float(row1[k]);
+    out[2] = as_float(row2[k]);
+    out[3] = as_float(row3[k]);
   }
 }
 #endif

@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <utility>
+
+#include "tests/kernels/cases.hpp"
+
+namespace sw::kernels::testing {
+namespace {
+
+/// Sizes of one layer of experts: tokens [B,S], k slots each.
+struct Experts {
+  Shape tokens;
+  std::int64_t chosen;
+  std::int64_t experts;
+  std::int64_t inputs;
+  std::int64_t outputs;
+  std::int64_t without_slot = -1;  ///< this expert is never chosen
+
+  [[nodiscard]] Shape slots() const { return {tokens[0], tokens[1], chosen}; }
+  [[nodiscard]] Shape slots_of(std::int64_t width) const {
+    return {tokens[0], tokens[1], chosen, width};
+  }
+  [[nodiscard]] Shape weight() const { return {experts, outputs, inputs}; }
+  [[nodiscard]] Tensor choice() const {
+    std::vector<std::int64_t> values;
+    for (std::int64_t i = 0; i < elements(slots()); ++i) {
+      const std::int64_t expert = (i * i * 37 + i / 3 + 11) % experts;
+      values.push_back(expert == without_slot ? (expert + 1) % experts : expert);
+    }
+    return integers(slots(), values);
+  }
+};
+
+const std::vector<Experts> kExperts = {
+    {{1, 1}, 1, 1, 1, 1},         {{2, 7}, 2, 4, 40, 24, 2}, {{1, 1}, 2, 8, 24, 40},  // few rows
+    {{2, 65}, 2, 3, 40, 500},      // shared by threads
+    {{2, 65}, 2, 2, 70, 130, 0},   // all rows to one expert
+    {{3, 5}, 2, 2, 1300, 24},      // a long sum
+    {{1, 1300}, 1, 2, 17, 24, 1},  // a long sum over slots
+    {{1, 5}, 2, 1, 1000, 470},     // columns in several blocks
+};
+
+/// Logits so far apart that a step of a finite difference changes no choice.
+GradientCase of_route(std::int64_t chosen, bool normalize) {
+  const RouteParameters parameters{.chosen = chosen, .normalize = normalize};
+  const Shape slots = {2, 3, chosen};
+  Tensor logits = zeros({2, 3, 5});
+  for (std::size_t i = 0; i < logits.values.size(); ++i) {
+    const std::size_t token = i / 5;
+    logits.values[i] =
+        0.37 * static_cast<double>((i % 5 * 3 + token) % 5) - 0.1 * static_cast<double>(token);
+  }
+  const Tensor choice =
+      integers(slots, std::vector<std::int64_t>(static_cast<std::size_t>(elements(slots)), -1));
+  return {.name = "route to " + std::to_string(chosen) + (normalize ? " normalized" : ""),
+          .inputs = {logits},
+          .differentiated = {0},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) {
+                return run_into("route", parameters, inputs, {zeros(slots), choice});
+              },
+          .gradient =
+              [=](const std::vector<Tensor>& inputs, const Values& outputs,
+                  const std::vector<double>& d_output) {
+                Tensor picked = choice;
+                picked.values = outputs[1];
+                return run("route_grad", parameters, {inputs[0], picked, {slots, d_output}},
+                           {inputs[0].shape});
+              }};
+}
+
+GradientCase of_expert_product() {
+  const Experts e{{2, 3}, 2, 4, 5, 3, 1};
+  const Tensor choice = e.choice();
+  const Shape y = e.slots_of(e.outputs);
+  return {.name = "expert_product",
+          .inputs = {normals(e.slots_of(e.inputs), 1), normals(e.weight(), 2)},
+          .differentiated = {0, 1},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) {
+                return run("expert_product", {}, {inputs[0], inputs[1], choice}, {y});
+              },
+          .gradient =
+              [=](const std::vector<Tensor>& inputs, const Values&,
+                  const std::vector<double>& d_output) {
+                const Tensor dy{y, d_output};
+                return Values{run("expert_product_grad_input", {}, {dy, inputs[1], choice},
+                                  {inputs[0].shape})[0],
+                              run("expert_product_grad_weight", {}, {inputs[0], choice, dy},
+                                  {inputs[1].shape})[0]};
+              }};
+}
+
+/// Two operators of which each is the other's gradient.
+GradientCase of_pair(const std::string& op, const std::string& other, const Shape& from,
+                     const Shape& to) {
+  const DispatchParameters parameters{3};
+  return {.name = op,
+          .inputs = {normals(from, 1)},
+          .differentiated = {0},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) { return run(op, parameters, inputs, {to}); },
+          .gradient =
+              [=](const std::vector<Tensor>&, const Values&, const std::vector<double>& d_output) {
+                return run(other, parameters, {{to, d_output}}, {from});
+              }};
+}
+
+GradientCase of_scale_rows(const Shape& shape, const Shape& scale) {
+  return {
+      .name = "scale_rows by " + to_text(scale),
+      .inputs = {normals(shape, 1), normals(scale, 2)},
+      .differentiated = {0, 1},
+      .forward =
+          [=](const std::vector<Tensor>& inputs) { return run("scale_rows", {}, inputs, {shape}); },
+      .gradient =
+          [=](const std::vector<Tensor>& inputs, const Values&,
+              const std::vector<double>& d_output) {
+            return run("scale_rows_grad", {}, {inputs[0], inputs[1], {shape, d_output}},
+                       {shape, scale});
+          }};
+}
+
+}  // namespace
+
+void add_expert_product_cases(std::vector<Case>& all) {
+  for (const Experts& e : kExperts) {
+    const Tensor choice = e.choice();
+    const Tensor x = normals(e.slots_of(e.inputs), 1);
+    const Tensor dy = normals(e.slots_of(e.outputs), 2);
+    const Tensor w = normals(e.weight(), 3);
+    const std::string suffix = " " + to_text(x.shape) + " by " + to_text(w.shape);
+    all.push_back({.name = "expert_product" + suffix,
+                   .op = "expert_product",
+                   .inputs = {x, w, choice},
+                   .outputs = {zeros(dy.shape)},
+                   .summands = static_cast<double>(e.inputs)});
+    all.push_back({.name = "expert_product_grad_input" + suffix,
+                   .op = "expert_product_grad_input",
+                   .inputs = {dy, w, choice},
+                   .outputs = {zeros(x.shape)},
+                   .summands = static_cast<double>(e.outputs)});
+    all.push_back({.name = "expert_product_grad_weight" + suffix,
+                   .op = "expert_product_grad_weight",
+                   .inputs = {x, choice, dy},
+                   .outputs = {normals(w.shape, 99)},
+                   .summands = static_cast<double>(elements(choice.shape)),
+                   .accumulating = {0}});
+  }
+}
+
+void add_route_cases(std::vector<Case>& all) {
+  for (const bool normalize : {true, false}) {
+    for (const auto& [logits, chosen] : std::vector<std::pair<Shape, std::int64_t>>{
+             {{1, 1, 1}, 1}, {{2, 7, 8}, 1}, {{2, 7, 8}, 2}, {{2, 5, 4}, 4}, {{3, 65, 60}, 4}}) {
+      const RouteParameters parameters{.chosen = chosen, .normalize = normalize};
+      const Shape slots = {logits[0], logits[1], chosen};
+      const Tensor l = normals(logits, 1, 2);
+      const Tensor choice =
+          integers(slots, std::vector<std::int64_t>(static_cast<std::size_t>(elements(slots)), -1));
+      const std::string suffix = " " + to_text(logits) + " to " + std::to_string(chosen) +
+                                 (normalize ? ", normalized" : "");
+      const auto experts = static_cast<double>(logits[2]);
+      all.push_back({.name = "route" + suffix,
+                     .op = "route",
+                     .parameters = parameters,
+                     .inputs = {l},
+                     .outputs = {zeros(slots), choice},
+                     .summands = experts});
+      const Values chose = run_into("route", parameters, {l}, {zeros(slots), choice});
+      Tensor picked = choice;
+      picked.values = chose[1];
+      all.push_back({.name = "route_grad" + suffix,
+                     .op = "route_grad",
+                     .parameters = parameters,
+                     .inputs = {l, picked, normals(slots, 2)},
+                     .outputs = {zeros(logits)},
+                     .summands = experts,
+                     .cancelling = 1});  // a gate of 1 times what it takes from its own gradient
+    }
+  }
+}
+
+void add_slot_cases(std::vector<Case>& all) {
+  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 2, 40}, Shape{2, 9, 3, 1025}}) {
+    const Shape token = {shape[0], shape[1], shape[3]};
+    const DispatchParameters parameters{shape[2]};
+    const std::string suffix = " " + to_text(shape);
+    all.push_back({.name = "dispatch" + suffix,
+                   .op = "dispatch",
+                   .parameters = parameters,
+                   .inputs = {normals(token, 1)},
+                   .outputs = {zeros(shape)}});
+    all.push_back({.name = "combine" + suffix,
+                   .op = "combine",
+                   .parameters = parameters,
+                   .inputs = {normals(shape, 1)},
+                   .outputs = {zeros(token)},
+                   .summands = static_cast<double>(shape[2])});
+    for (const Shape& scale :
+         {Shape{shape[0], shape[1], shape[2]}, Shape{shape[0], shape[1], shape[2], 1}}) {
+      const std::string by = suffix + " by " + to_text(scale);
+      all.push_back({.name = "scale_rows" + by,
+                     .op = "scale_rows",
+                     .inputs = {normals(shape, 1), normals(scale, 2)},
+                     .outputs = {zeros(shape)},
+                     .in_place = 0});
+      all.push_back({.name = "scale_rows_grad" + by,
+                     .op = "scale_rows_grad",
+                     .inputs = {normals(shape, 1), normals(scale, 2), normals(shape, 3)},
+                     .outputs = {zeros(shape), zeros(scale)},
+                     .summands = static_cast<double>(shape[3]),
+                     .in_place = 2});
+    }
+  }
+}
+
+std::vector<GradientCase> expert_gradient_cases() {
+  const Shape token = {2, 3, 5};
+  const Shape slots = {2, 3, 3, 5};
+  return {of_route(1, false),
+          of_route(2, true),
+          of_route(3, false),
+          of_route(5, true),
+          of_expert_product(),
+          of_pair("dispatch", "combine", token, slots),
+          of_pair("combine", "dispatch", slots, token),
+          of_scale_rows(slots, {2, 3, 3}),
+          of_scale_rows(token, {2, 3, 1})};
+}
+
+}  // namespace sw::kernels::testing

@@ -1,0 +1,164 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/product.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace sw::kernels::testing {
+namespace {
+
+struct Routed {
+  std::vector<double> gate;
+  std::vector<double> choice;
+};
+
+Routed route(const std::vector<double>& logits, const RouteParameters& parameters) {
+  const Shape slots = {1, 1, parameters.chosen};
+  const std::vector<std::int64_t> nobody(static_cast<std::size_t>(parameters.chosen), -1);
+  OwnedCall call("route", parameters, {{{1, 1, static_cast<std::int64_t>(logits.size())}, logits}},
+                 {zeros(slots), integers(slots, nobody)}, DType::Float32, DType::Float32);
+  call.run_cpu(1);
+  return {call.output(0), call.output(1)};
+}
+
+TEST(Route, ChoosesTheLargestInFallingOrderAndOfEqualsTheLowerExpert) {
+  EXPECT_EQ(route({1, 3, 2, 3, 1}, {.chosen = 1}).choice, (std::vector<double>{1}));
+  EXPECT_EQ(route({1, 3, 2, 3, 1}, {.chosen = 4}).choice, (std::vector<double>{1, 3, 2, 0}));
+  EXPECT_EQ(route({0, 0, 0, 0}, {.chosen = 3}).choice, (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(route({1, 2, 3}, {.chosen = 3}).choice, (std::vector<double>{2, 1, 0}));
+}
+
+// exp(log n) = n: gates are fractions.
+TEST(Route, WeighsByTheSoftmaxOfAllOrOfTheChosen) {
+  const std::vector<double> logits = {std::log(1), std::log(5), std::log(2), std::log(8)};
+  const Routed chosen = route(logits, {.chosen = 2, .normalize = true});
+  EXPECT_NEAR(chosen.gate[0], 8.0 / 13, 1e-6);
+  EXPECT_NEAR(chosen.gate[1], 5.0 / 13, 1e-6);
+  const Routed all = route(logits, {.chosen = 2, .normalize = false});
+  EXPECT_NEAR(all.gate[0], 8.0 / 16, 1e-6);
+  EXPECT_NEAR(all.gate[1], 5.0 / 16, 1e-6);
+}
+
+// Far below the largest, exp is 0 for both; the order is still that of the logits.
+TEST(Route, ComparesLogitsAndNotTheirExponentials) {
+  EXPECT_EQ(route({-900, 0, -800}, {.chosen = 3}).choice, (std::vector<double>{1, 2, 0}));
+}
+
+TEST(Route, LetsNotANumberThroughAndStillChoosesExperts) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const bool normalize : {true, false}) {
+    for (std::size_t place = 0; place < 4; ++place) {
+      std::vector<double> logits = {4, 3, 2, 1};
+      logits[place] = nan;
+      const Routed routed = route(logits, {.chosen = 2, .normalize = normalize});
+      for (const double gate : routed.gate) EXPECT_TRUE(std::isnan(gate)) << place;
+      EXPECT_NE(routed.choice[0], routed.choice[1]);
+      for (const double expert : routed.choice) {
+        EXPECT_GE(expert, 0);
+        EXPECT_LT(expert, 4);
+      }
+    }
+  }
+}
+
+constexpr std::int64_t kSlots = 130;
+
+Tensor choices(std::int64_t slots, std::int64_t experts, std::int64_t factor) {
+  std::vector<std::int64_t> values;
+  for (std::int64_t i = 0; i < slots; ++i) values.push_back((i * factor + 1) % experts);
+  return integers({1, slots, 1}, values);
+}
+
+std::vector<std::byte> run_bytes(const std::string& op, const Parameters& parameters,
+                                 const std::vector<Tensor>& inputs, const Shape& output,
+                                 DType type) {
+  OwnedCall call(op, parameters, inputs, {zeros(output)}, type, type);
+  call.run_cpu(2);
+  return call.output_bytes(0);
+}
+
+// With every slot at one expert, a product by experts is the plain product with that expert's
+// matrix: the same sums in the same order.
+TEST(ExpertProduct, OfOneExpertHasTheBitsOfAPlainProduct) {
+  for (const auto& [inputs, outputs] :
+       {std::pair<std::int64_t, std::int64_t>{70, 90}, {1300, 40}, {40, 1300}}) {
+    for (const DType type : {DType::Float32, DType::BFloat16}) {
+      const Tensor x = normals({1, kSlots, 1, inputs}, 1);
+      const Tensor dy = normals({1, kSlots, 1, outputs}, 2);
+      const Tensor w = normals({3, outputs, inputs}, 3);
+      const Tensor plain_x{{kSlots, inputs}, x.values};
+      const Tensor plain_dy{{kSlots, outputs}, dy.values};
+      const Tensor choice = choices(kSlots, 3, 0);  // expert 1
+      const auto second = w.values.begin() + outputs * inputs;
+      const Tensor plain_w{{outputs, inputs}, {second, second + outputs * inputs}};
+      EXPECT_EQ(run_bytes("expert_product", {}, {x, w, choice}, dy.shape, type),
+                run_bytes("einsum", EinsumParameters{"ti,oi->to"}, {plain_x, plain_w},
+                          plain_dy.shape, type));
+      EXPECT_EQ(run_bytes("expert_product_grad_input", {}, {dy, w, choice}, x.shape, type),
+                run_bytes("einsum", EinsumParameters{"to,oi->ti"}, {plain_dy, plain_w},
+                          plain_x.shape, type));
+      const std::vector<std::byte> dw =
+          run_bytes("expert_product_grad_weight", {}, {x, choice, dy}, w.shape, type);
+      const std::vector<std::byte> plain_dw = run_bytes("einsum", EinsumParameters{"to,ti->oi"},
+                                                        {plain_dy, plain_x}, plain_w.shape, type);
+      const auto bytes = static_cast<std::ptrdiff_t>(plain_dw.size());
+      EXPECT_EQ(std::vector<std::byte>(dw.begin() + bytes, dw.begin() + 2 * bytes), plain_dw);
+      EXPECT_EQ(std::vector<std::byte>(dw.begin() + 2 * bytes, dw.end()),
+                std::vector<std::byte>(plain_dw.size(), std::byte{0}));
+    }
+  }
+}
+
+// Tokens may lie on any rank, and beside any others.
+TEST(ExpertProduct, GivesASlotTheSameBitsWhateverOthersThereAre) {
+  const Tensor w = normals({3, 90, 700}, 3);
+  for (const bool forward : {true, false}) {
+    const std::string op = forward ? "expert_product" : "expert_product_grad_input";
+    const std::int64_t from = forward ? 700 : 90;
+    const std::int64_t to = forward ? 90 : 700;
+    const Tensor x = normals({1, kSlots, 1, from}, 1);
+    const Tensor choice = choices(kSlots, 3, 7);
+    for (const DType type : {DType::Float32, DType::BFloat16}) {
+      const auto all = run_bytes(op, {}, {x, w, choice}, {1, kSlots, 1, to}, type);
+      for (const std::int64_t first : {0, 1, 47, 129}) {
+        const std::int64_t count = std::min<std::int64_t>(40, kSlots - first);
+        const Tensor part_x{
+            {1, count, 1, from},
+            {x.values.begin() + first * from, x.values.begin() + (first + count) * from}};
+        Tensor part_choice = choice;
+        part_choice.shape = {1, count, 1};
+        part_choice.values = {choice.values.begin() + first, choice.values.begin() + first + count};
+        const auto part = run_bytes(op, {}, {part_x, w, part_choice}, {1, count, 1, to}, type);
+        const auto begin = all.begin() + first * to * size_of(type);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), begin)) << op << " from " << first;
+      }
+    }
+  }
+}
+
+// `of` throws where a number of rows would need more scratch than the whole product took.
+TEST(ExpertProduct, HasScratchForAnyNumberOfSlotsOfAnExpert) {
+  const std::vector<std::int64_t> sizes = {1, 7, 64, 500, 1153, 5000};
+  for (const std::int64_t n : sizes) {
+    for (const std::int64_t other : sizes) {
+      for (const DType type : {DType::Float32, DType::BFloat16}) {
+        constexpr std::int64_t kMost = 2600;
+        const View view{nullptr, type, {}};
+        cpu::Scratch scratch(nullptr);
+        const cpu::Product rows({.m = kMost, .n = n, .k = other, .b_transposed = true}, view, view,
+                                view, false, scratch, 3, cpu::Listed::M);
+        const cpu::Product sums({.m = other, .n = n, .k = kMost, .a_transposed = true}, view, view,
+                                view, false, scratch, 3, cpu::Listed::K);
+        for (std::int64_t count = 1; count <= kMost; ++count) {
+          ASSERT_NO_THROW((void)rows.of(nullptr, count, 0)) << n << " " << other << " " << count;
+          ASSERT_NO_THROW((void)sums.of(nullptr, count, 0)) << n << " " << other << " " << count;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sw::kernels::testing

@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "sharding/sharding.hpp"
+#include "tests/sharding/reassemble.hpp"
+
+namespace sw {
+namespace {
+
+/// Two layers that are experts and nothing else, written with the operators alone: B sequences of
+/// S tokens, D = 12, E = 5 experts of F = 23, of which a token takes 2, and beside them one expert
+/// of 9 that all tokens share, with a gate of its own.
+class ExpertModel {
+ public:
+  ExpertModel(std::int64_t batch, std::int64_t sequence, bool normalize) {
+    Graph& g = model_.graph;
+    const Shape rows = {batch, sequence};
+    for (ValueId* input : {&model_.tokens, &model_.labels, &model_.positions, &model_.documents}) {
+      *input = g.input("input", rows, DType::Int32);
+    }
+    model_.count = g.input("count", {}, DType::Float32);
+    const ValueId table = weight("table", {31, kD}, "vd", -1);
+    const ValueId head = weight("head", {31, kD}, "vd", -1);
+    ValueId x =
+        make("embedding", {model_.tokens, table}, "embedding", kernels::VocabularyParameters{});
+    g.value(x).residual = true;
+    for (int layer = 0; layer < 2; ++layer) {
+      g.set_layer(layer);
+      x = make("add", {x, experts(x, layer, normalize)}, "residual");
+      g.value(x).residual = true;
+    }
+    g.set_layer(-1);
+    model_.logits = g.einsum("bsd,vd->bsv", x, head, "logits", DType::Float32);
+    append_loss(model_);
+    differentiate(model_);
+  }
+  [[nodiscard]] const ModelGraph& joint() const { return model_; }
+
+ private:
+  static constexpr std::int64_t kD = 12;
+  static constexpr std::int64_t kE = 5;
+  static constexpr std::int64_t kF = 23;
+  static constexpr std::int64_t kShared = 9;
+  static constexpr std::int64_t kChosen = 2;
+
+  ValueId weight(const std::string& name, const Shape& shape, const std::string& letters,
+                 int layer) {
+    return model_.graph.parameter(name, shape, DType::Float32, letters, layer);
+  }
+  ValueId make(std::string_view op, std::vector<ValueId> inputs, const std::string& name,
+               kernels::Parameters parameters = {}) {
+    return model_.graph.make(op, std::move(inputs), name, DType::Float32, std::move(parameters));
+  }
+  ValueId einsum(const std::string& spec, ValueId a, ValueId b, const std::string& name) {
+    return model_.graph.einsum(spec, a, b, name, DType::Float32);
+  }
+
+  /// The gates come before the last products, so that what is Partial of them under tp is small.
+  ValueId experts(ValueId x, int layer, bool normalize) {
+    Graph& g = model_.graph;
+    const std::string p = fmt::format("layers.{}.", layer);
+    const ValueId y = make("rms_norm", {x, weight(p + "norm", {kD}, "d", layer)}, p + "norm");
+    const ValueId logits =
+        einsum("bsd,ed->bse", y, weight(p + "router", {kE, kD}, "ed", layer), p + "router_logits");
+    const Op& route = g.op(g.apply("route", {logits}, p + "gate", DType::Float32,
+                                   kernels::RouteParameters{kChosen, normalize}));
+    const ValueId gate = route.outputs[0];
+    const ValueId choice = route.outputs[1];
+    const kernels::DispatchParameters slots{kChosen};
+    const ValueId xe = make("dispatch", {y}, p + "slots", slots);
+    const auto product = [&](ValueId of, const char* name, const Shape& shape,
+                             const std::string& letters) {
+      return make("expert_product", {of, weight(p + name + ".w", shape, letters, layer), choice},
+                  p + name);
+    };
+    const ValueId inner = make("swiglu",
+                               {product(xe, "expert_gate", {kE, kF, kD}, "efd"),
+                                product(xe, "expert_up", {kE, kF, kD}, "efd")},
+                               p + "swiglu");
+    const ValueId weighed = make("scale_rows", {inner, gate}, p + "weighed");
+    const ValueId routed = make("combine", {product(weighed, "expert_down", {kE, kD, kF}, "edf")},
+                                p + "routed", slots);
+
+    const ValueId shared_gate = make(
+        "sigmoid",
+        {einsum("bsd,od->bso", y, weight(p + "shared_gate", {1, kD}, "od", layer), p + "shared")},
+        p + "shared_gate");
+    const ValueId shared_inner =
+        einsum("bsd,fd->bsf", y, weight(p + "shared_up", {kShared, kD}, "fd", layer), p + "up");
+    const ValueId shared =
+        einsum("bsf,df->bsd", make("scale_rows", {shared_inner, shared_gate}, p + "shared_weighed"),
+               weight(p + "shared_down", {kD, kShared}, "df", layer), p + "down");
+    return make("add", {routed, shared}, p + "mlp");
+  }
+
+  ModelGraph model_;
+};
+
+// 2e-13: as in sharding_test.cpp.
+TEST(Reassemble, EveryValueOfExpertsEqualsTheUnshardedOne) {
+  for (const bool normalize : {true, false}) {
+    const ExpertModel whole(5, 24, normalize);
+    const ModelGraph& model = whole.joint();
+    const test::Whole data = test::make_data(model, 11);
+    const test::Whole expected = test::run_whole(model, data);
+    for (const int dp : {1, 2, 3}) {
+      for (const int cp : {1, 2, 3}) {
+        for (const int tp : {1, 2, 4}) {
+          for (const bool sequence_parallel : {false, true}) {
+            SCOPED_TRACE(
+                fmt::format("dp {} cp {} tp {} sequence {}", dp, cp, tp, sequence_parallel));
+            const ShardedGraph sharded =
+                propagate(model, Mesh({{"dp", dp}, {"cp", cp}, {"tp", tp}}), {sequence_parallel});
+            verify(model, sharded);
+            const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+            EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+            EXPECT_TRUE(result.replicas_equal);
+            EXPECT_GT(result.copies, 50);
+          }
+        }
+      }
+    }
+  }
+}
+
+// One all-reduce each way, as of a layer without experts: gates and router add nothing.
+TEST(Collectives, OfExpertsUnderTensorParallelismAreMegatronsTwo) {
+  const ExpertModel whole(4, 12, true);
+  const ShardedGraph sharded = propagate(whole.joint(), Mesh({{"tp", 2}}), {});
+  EXPECT_EQ(collectives_text(whole.joint(), sharded, 0),
+            "forward all_reduce tp layers.0.mlp\n"
+            "backward all_reduce tp d(layers.0.norm)\n");
+}
+
+// The products of the experts are shared out whole: 2 B S k O I each, over all ranks.
+TEST(Flops, OfTheExpertsOfAllRanksAreThoseOfOne) {
+  const ExpertModel whole(6, 24, true);
+  const Graph& graph = whole.joint().graph;
+  for (const auto& [dp, cp, tp] : std::vector<std::tuple<int, int, int>>{
+           {1, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 1, 4}, {2, 2, 2}, {4, 1, 1}}) {
+    const Mesh mesh({{"dp", dp}, {"cp", cp}, {"tp", tp}});
+    const ShardedGraph sharded = propagate(whole.joint(), mesh, {});
+    int products = 0;
+    for (const ShardedStep& step : sharded.steps) {
+      if (step.kind != ShardedStep::Kind::Compute) continue;
+      const Operator& op = *graph.op(step.op).definition;
+      if (!op.name.starts_with("expert_product")) continue;
+      ++products;
+      double flops = 0;
+      for (int rank = 0; rank < mesh.world(); ++rank) {
+        const auto shapes = [&](const std::vector<CopyId>& copies) {
+          std::vector<Shape> result;
+          for (const CopyId id : copies) {
+            Shape& shape = result.emplace_back();
+            for (const Range& range :
+                 copy_box(whole.joint(), sharded, id, mesh.coordinates(rank))) {
+              shape.push_back(range.size());
+            }
+          }
+          return result;
+        };
+        flops += op.flops({}, shapes(step.inputs), shapes(step.outputs));
+      }
+      EXPECT_DOUBLE_EQ(flops, 2.0 * 6 * 24 * 2 * 12 * 23) << op.name;
+    }
+    EXPECT_EQ(products, 2 * 3 * 3);
+  }
+}
+
+}  // namespace
+}  // namespace sw
