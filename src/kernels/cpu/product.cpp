@@ -23,6 +23,9 @@ constexpr std::int64_t kPackColumns = 2 * simd::kColumnMultiple;
 constexpr std::int64_t kTileRows = 16 * simd::kStripRows;
 // So many tiles of a block let a few threads end at about the same time.
 constexpr std::int64_t kTiles = 16;
+// Fewer where the rows are those of an expert: few, so that smaller tiles pack them again and
+// again.
+constexpr std::int64_t kTilesOfListed = 8;
 // A bfloat16 result needs a block of sums where k has several blocks: 4 MiB.
 constexpr std::int64_t kSums = 1 << 20;
 // Products so small are over before a second thread has begun.
@@ -38,9 +41,7 @@ Range range_of(std::int64_t index, std::int64_t part, std::int64_t size) {
   return {index * part, std::min(size, (index + 1) * part)};
 }
 
-}  // namespace
-
-ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+ProductCut cut_into(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t least_tiles) {
   ProductCut cut;
   cut.pass_k = equal_parts(k, kPassK, 4);
   cut.block_k = k <= kBlockK ? k : kBlockK / cut.pass_k * cut.pass_k;
@@ -52,11 +53,17 @@ ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto tiles = [&cut] {
     return tiles_of(cut.block_rows, cut.tile_rows) * tiles_of(cut.block_columns, cut.tile_columns);
   };
-  while (tiles() < kTiles && cut.tile_rows > kTileRows / 2) cut.tile_rows /= 2;
-  while (tiles() < kTiles && cut.tile_columns > kPackColumns) {
+  while (tiles() < least_tiles && cut.tile_rows > kTileRows / 2) cut.tile_rows /= 2;
+  while (tiles() < least_tiles && cut.tile_columns > kPackColumns) {
     cut.tile_columns = round_up(cut.tile_columns / 2, simd::kColumnMultiple);
   }
   return cut;
+}
+
+}  // namespace
+
+ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return cut_into(m, n, k, kTiles);
 }
 
 Product::Product(const MatrixProduct& product, const View& a, const View& b, const View& c,
@@ -82,7 +89,7 @@ Product::Product(const MatrixProduct& product, const View& a, const View& b, con
 }
 
 void Product::cut() {
-  cut_ = cut_of(m_, n_, k_);
+  cut_ = cut_into(m_, n_, k_, listed_ == Listed::M ? kTilesOfListed : kTiles);
   sums_of_tile_ = cut_.block_k == k_;
 }
 
