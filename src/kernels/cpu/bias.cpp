@@ -34,28 +34,35 @@ Prepared prepare_bias_add(const KernelCall& call, Scratch&, int) {
   };
 }
 
-/// Sums over rows, a strip of columns per tile. Blocks of rows are added up on their own first, so
-/// that rounding grows with the length of a block and the number of blocks, not with their product.
-Prepared prepare_bias_add_grad(const KernelCall& call, Scratch&, int) {
+/// Sums over rows. Blocks of rows, read as they lie, are added up on their own first, so that
+/// rounding grows with the length of a block and the number of blocks, not with their product.
+Prepared prepare_bias_add_grad(const KernelCall& call, Scratch& scratch, int) {
   check_views(call, 1, 1);
   const auto [rows, width] = rows_of(call.inputs[0].shape);
   SW_CHECK(elements(call.outputs[0].shape) == width, "a bias gradient {} for rows of {}",
            to_text(call.outputs[0].shape), width);
-  return [call, rows, width](Team& team) {
-    constexpr std::int64_t kStrip = 128;
-    constexpr std::int64_t kBlock = 64;
-    for_tiles(team, tiles_of(width, kStrip), [&](std::int64_t tile, int) {
-      const std::int64_t column = tile * kStrip;
-      const std::int64_t count = std::min(kStrip, width - column);
-      float total[kStrip] = {};
-      for (std::int64_t begin = 0; begin < rows; begin += kBlock) {
-        float block[kStrip] = {};
-        float buffer[kStrip];
-        for (std::int64_t row = begin; row < std::min(rows, begin + kBlock); ++row) {
+  constexpr std::int64_t kBlock = 64;
+  const std::int64_t blocks = tiles_of(rows, kBlock);
+  auto* sums = scratch.take<float>(blocks * width);
+  return [call, rows, width, blocks, sums](Team& team) {
+    for_tiles(team, blocks, [&](std::int64_t block, int) {
+      float* sum = sums + block * width;
+      std::fill_n(sum, width, 0.0F);
+      for (std::int64_t row = block * kBlock; row < std::min(rows, (block + 1) * kBlock); ++row) {
+        for (std::int64_t column = 0; column < width; column += kChunk) {
+          const std::int64_t count = std::min(kChunk, width - column);
+          float buffer[kChunk];
           const float* dy = read(call.inputs[0], row * width + column, count, buffer);
-          simd::add(block, dy, block, count);
+          simd::add(sum + column, dy, sum + column, count);
         }
-        simd::add(total, block, total, count);
+      }
+    });
+    for_tiles(team, tiles_of(width, kChunk), [&](std::int64_t tile, int) {
+      const std::int64_t column = tile * kChunk;
+      const std::int64_t count = std::min(kChunk, width - column);
+      float total[kChunk] = {};
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        simd::add(total, sums + block * width + column, total, count);
       }
       store(call.outputs[0], column, count, total, accumulates(call, 0));
     });
