@@ -18,7 +18,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Rows x (vectors * lanes) elements of the result, kept in registers over the whole depth.
 template <int kRows, int kVectors>
-HWY_INLINE void multiply_tile(const BlockProduct& p, std::int64_t row, std::int64_t column) {
+HWY_INLINE void multiply_tile(BlockProduct p, std::int64_t row, std::int64_t column) {
   const float* a = p.a + row * p.a_row;
   const float* b = p.b + column;
   float* c = p.c + row * p.c_row + column;
@@ -31,6 +31,7 @@ HWY_INLINE void multiply_tile(const BlockProduct& p, std::int64_t row, std::int6
       sum[r][v] = p.accumulate ? load(c + r * p.c_row + v * step) : hn::Zero(FloatTag());
     }
   }
+#pragma GCC unroll 4
   for (std::int64_t k = 0; k < p.depth; ++k) {
     Floats right[kVectors];
 #pragma GCC unroll 2
