@@ -144,8 +144,8 @@ TEST(Einsum, IsExactOnWholeNumbersHoweverItIsCut) {
 }
 
 TEST(ProductCut, CutsEverySizeItsTestsName) {
-  const auto blocks = [](std::int64_t m, std::int64_t n, std::int64_t k) {
-    const cpu::ProductCut cut = cpu::cut_of(m, n, k);
+  const auto blocks = [](std::int64_t m, std::int64_t n, std::int64_t k, bool sums = true) {
+    const cpu::ProductCut cut = cpu::cut_of(m, n, k, sums);
     const auto parts = [](std::int64_t size, std::int64_t part) {
       return (size + part - 1) / part;
     };
@@ -156,6 +156,8 @@ TEST(ProductCut, CutsEverySizeItsTestsName) {
   EXPECT_EQ(blocks(7, 1500, 700), (std::vector<std::int64_t>{1, 3, 1, 2}));
   EXPECT_EQ(blocks(200, 75, 3700), (std::vector<std::int64_t>{1, 1, 4, 3}));
   EXPECT_EQ(blocks(3600, 300, 1601), (std::vector<std::int64_t>{2, 1, 2, 3}));
+  EXPECT_EQ(blocks(3600, 300, 1601, false), (std::vector<std::int64_t>{1, 1, 2, 3}));
+  EXPECT_EQ(blocks(16000, 300, 1601, false), (std::vector<std::int64_t>{2, 1, 2, 3}));
 }
 
 TEST(Einsum, OverNoElementsIsZeroOrLeavesWhatIsThere) {

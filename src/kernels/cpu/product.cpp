@@ -26,8 +26,11 @@ constexpr std::int64_t kTiles = 16;
 // Fewer where the rows are those of an expert: few, so that smaller tiles pack them again and
 // again.
 constexpr std::int64_t kTilesOfListed = 8;
-// A bfloat16 result needs a block of sums where k has several blocks: 4 MiB.
+// Numbers of a block of the result where k has several blocks: of sums, which a bfloat16 result
+// needs, 4 MiB; of the result itself as many as stay in a last-level cache from one block of k to
+// the next, 16 MiB, so that b is packed seldom.
 constexpr std::int64_t kSums = 1 << 20;
+constexpr std::int64_t kResult = 4 << 20;
 // Products so small are over before a second thread has begun.
 constexpr std::int64_t kAlone = 64 * 64 * 64;
 
@@ -41,13 +44,15 @@ Range range_of(std::int64_t index, std::int64_t part, std::int64_t size) {
   return {index * part, std::min(size, (index + 1) * part)};
 }
 
-ProductCut cut_into(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t least_tiles) {
+ProductCut cut_into(std::int64_t m, std::int64_t n, std::int64_t k, bool sums,
+                    std::int64_t least_tiles) {
   ProductCut cut;
   cut.pass_k = equal_parts(k, kPassK, 4);
   cut.block_k = k <= kBlockK ? k : kBlockK / cut.pass_k * cut.pass_k;
   cut.block_columns = equal_parts(n, kBlock / cut.block_k, simd::kColumnMultiple);
-  cut.block_rows =
-      cut.block_k == k ? m : equal_parts(m, kSums / cut.block_columns, simd::kStripRows);
+  cut.block_rows = cut.block_k == k ? m
+                                    : equal_parts(m, (sums ? kSums : kResult) / cut.block_columns,
+                                                  simd::kStripRows);
   cut.tile_rows = kTileRows;
   cut.tile_columns = cut.block_columns;
   const auto tiles = [&cut] {
@@ -62,8 +67,8 @@ ProductCut cut_into(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t
 
 }  // namespace
 
-ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return cut_into(m, n, k, kTiles);
+ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k, bool sums) {
+  return cut_into(m, n, k, sums, kTiles);
 }
 
 Product::Product(const MatrixProduct& product, const View& a, const View& b, const View& c,
@@ -89,7 +94,7 @@ Product::Product(const MatrixProduct& product, const View& a, const View& b, con
 }
 
 void Product::cut() {
-  cut_ = cut_into(m_, n_, k_, listed_ == Listed::M ? kTilesOfListed : kTiles);
+  cut_ = cut_into(m_, n_, k_, has_sums(), listed_ == Listed::M ? kTilesOfListed : kTiles);
   sums_of_tile_ = cut_.block_k == k_;
 }
 

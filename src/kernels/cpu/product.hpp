@@ -32,7 +32,8 @@ struct ProductCut {
   std::int64_t tile_columns = 0;
   std::int64_t pass_k = 0;
 };
-[[nodiscard]] ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k);
+/// `sums`: the result is added up elsewhere first, and rounded at the end.
+[[nodiscard]] ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k, bool sums);
 
 /// Which letter `Product::of` takes some of, all of which are stored rows of its operands: none, m
 /// (rows of a and of c), or k (rows of a and of b).
