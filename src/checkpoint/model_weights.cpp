@@ -29,21 +29,42 @@ std::span<const std::byte> elements_of(std::span<const std::byte> bytes, DType d
                        static_cast<std::size_t>(count * size));
 }
 
-/// All of a parameter's weight in a checkpoint.
-std::vector<float> weight_of(const CheckpointReader& checkpoint, const StateTensor& tensor) {
-  const std::int64_t count = elements(tensor.shape);
-  std::vector<std::byte> stored(static_cast<std::size_t>(count * size_of(tensor.dtype)));
-  checkpoint.read(tensor.tensor, kWeightState, whole_range(tensor.shape), stored);
-  std::vector<float> values(static_cast<std::size_t>(count));
+/// What a stored tensor, or part of it, holds: elements of a parameter.
+struct Held {
+  const StoredPart* part = nullptr;
+  const std::string* parameter = nullptr;
+  Range elements;
+};
+
+/// The parts by the tensor that they belong to.
+std::map<std::string, std::vector<Held>> by_tensor(const std::vector<ParameterSpec>& specs) {
+  std::map<std::string, std::vector<Held>> held;
+  for (const ParameterSpec& spec : specs) {
+    std::int64_t begin = 0;
+    for (const StoredPart& part : spec.stored) {
+      const std::int64_t end = begin + stored_elements(part);
+      held[part.tensor].push_back({&part, &spec.name, {begin, end}});
+      begin = end;
+    }
+  }
+  return held;
+}
+
+/// Elements of a parameter's weight in a checkpoint.
+std::vector<float> weight_of(const CheckpointReader& checkpoint, const StateTensor& tensor,
+                             Range elements) {
+  std::vector<std::byte> stored(static_cast<std::size_t>(elements.size() * size_of(tensor.dtype)));
+  checkpoint.read(tensor.tensor, kWeightState, {whole_range(tensor.shape).box, elements}, stored);
+  std::vector<float> values(static_cast<std::size_t>(elements.size()));
   to_float32(tensor.dtype, stored, values);
   return values;
 }
 
-/// Puts a parameter where its stored tensor keeps it.
-void place(const ParameterSpec& spec, std::span<const float> values, DType stored,
+/// Puts the elements of a part where its tensor keeps them.
+void place(const StoredPart& part, std::span<const float> values, DType stored,
            std::span<std::byte> tensor) {
   const std::int64_t size = size_of(stored);
-  for_each_run(spec.stored, {0, std::ssize(values)}, [&](const StoredRun& run) {
+  for_each_run({part}, {0, std::ssize(values)}, [&](const StoredRun& run) {
     from_float32(values.subspan(static_cast<std::size_t>(run.parameter),
                                 static_cast<std::size_t>(run.count)),
                  stored,
@@ -101,7 +122,7 @@ ModelWeights::ModelWeights(const ModelConfig& config, const fs::path& folder,
 
 void ModelWeights::check_tied_copies() const {
   for (const TiedCopy& copy : match_.tied_copies) {
-    const std::string& original = by_name_.at(copy.parameter)->stored.tensor;
+    const std::string& original = by_name_.at(copy.parameter)->stored.front().tensor;
     const TensorView& a = folder_.tensors().at(copy.tensor);
     const TensorView& b = folder_.tensors().at(original);
     if (a.dtype != b.dtype || !std::ranges::equal(a.bytes, b.bytes)) {
@@ -122,10 +143,10 @@ void ModelWeights::read(std::string_view parameter, const PieceRange& range,
   SW_CHECK(!fault, "'{}', shape {}: {}", parameter, to_text(spec.shape), fault.value_or(""));
   SW_CHECK(std::ssize(values) == range.elements.size(), "'{}': {} values for {} elements",
            parameter, values.size(), range.elements.size());
-  const TensorView& view = folder_.tensors().at(spec.stored.tensor);
   Runs runs(spec.shape, range);
   while (const std::optional<Run> run = runs.next()) {
     for_each_run(spec.stored, {run->whole, run->whole + run->count}, [&](const StoredRun& stored) {
+      const TensorView& view = folder_.tensors().at(spec.stored[stored.part].tensor);
       to_float32(
           view.dtype, elements_of(view.bytes, view.dtype, stored.tensor, stored.count),
           values.subspan(static_cast<std::size_t>(run->local + stored.parameter - run->whole),
@@ -154,13 +175,13 @@ void export_model(Files& files, const CheckpointReader& checkpoint, DType stored
     declared.push_back({tensor.name, stored, tensor.shape});
   }
   ModelFolderWriter writer(files, folder, to_json(config, stored), declared);
+  const std::map<std::string, std::vector<Held>> parts = by_tensor(specs);
   for (const TensorDeclaration& tensor : declared) {
     std::vector<std::byte> bytes(
         static_cast<std::size_t>(elements(tensor.shape) * size_of(stored)));
-    for (const ParameterSpec& spec : specs) {
-      if (spec.stored.tensor == tensor.name) {
-        place(spec, weight_of(checkpoint, weights.at(spec.name)), stored, bytes);
-      }
+    for (const Held& held : parts.at(tensor.name)) {
+      place(*held.part, weight_of(checkpoint, weights.at(*held.parameter), held.elements), stored,
+            bytes);
     }
     writer.write(tensor.name, bytes);
   }

@@ -148,7 +148,7 @@ Range Compilation::columns(int rank) const {
 
 double Compilation::model_flops_per_window() const {
   const ModelConfig& model = options_.model;
-  const double per_token = 6.0 * static_cast<double>(parameter_count(model)) +
+  const double per_token = 6.0 * static_cast<double>(active_parameter_count(model)) +
                            12.0 * static_cast<double>(model.layers * model.hidden) *
                                static_cast<double>(options_.sequence);
   return per_token * static_cast<double>(rows_per_window() * options_.sequence);

@@ -168,6 +168,13 @@ std::int64_t parameter_count(const ModelConfig& config) {
   return count;
 }
 
+std::int64_t active_parameter_count(const ModelConfig& config) {
+  const std::int64_t of_one_expert = 3 * config.hidden * config.expert_feed_forward;
+  const std::int64_t layers = config.layers - static_cast<std::int64_t>(config.dense_layers.size());
+  return parameter_count(config) -
+         layers * (config.experts - config.experts_per_token) * of_one_expert;
+}
+
 ModelConfig without_dropout(ModelConfig config) {
   config.embedding_dropout = 0;
   config.residual_dropout = 0;

@@ -13,7 +13,7 @@
 namespace sw {
 
 enum class Family : std::uint8_t {
-  Llama,  ///< rms_norm, rope, swiglu: model_type llama, mistral, qwen2
+  Llama,  ///< rms_norm, rope, swiglu: model_type llama, mistral, qwen2 and those with experts
   Gpt2,   ///< layer_norm, learned positions, gelu: model_type gpt2
 };
 
@@ -36,6 +36,14 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  ///< of attention's output projection
   bool mlp_bias = false;
+  bool head_norm = false;  ///< rms_norm of each head's query and key, before rope
+  /// 0: none. Else every layer but `dense_layers` has this many in place of its feed-forward.
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_feed_forward = 0;
+  std::int64_t shared_feed_forward = 0;  ///< of the expert that every token sees; 0 = none
+  bool normalize_gates = true;           ///< the weights of a token's experts sum to 1
+  std::vector<std::int64_t> dense_layers;
   bool gelu_tanh = true;  ///< Gpt2: the tanh form, else erf
   double embedding_dropout = 0;
   double residual_dropout = 0;
@@ -70,6 +78,9 @@ struct ModelConfig {
 
 /// Trained numbers; a tied head counts once.
 [[nodiscard]] std::int64_t parameter_count(const ModelConfig& config);
+
+/// Of those, what a token is multiplied with: of the experts only the chosen.
+[[nodiscard]] std::int64_t active_parameter_count(const ModelConfig& config);
 
 /// The same model with every dropout off: for validation and generation.
 [[nodiscard]] ModelConfig without_dropout(ModelConfig config);

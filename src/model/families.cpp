@@ -13,6 +13,9 @@ const std::vector<FamilyDefinition>& families() {
       {"llama", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"mistral", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"qwen2", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
+      {"mixtral", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
+      {"qwen2_moe", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
+      {"qwen3_moe", Family::Llama, llama::read, llama::write, llama::parameters, llama::forward},
       {"gpt2", Family::Gpt2, gpt2::read, gpt2::write, gpt2::parameters, gpt2::forward},
   };
   return kFamilies;

@@ -48,6 +48,13 @@ ValueId Forward::make(std::string_view op, std::vector<ValueId> inputs, std::str
   return model_.graph.make(op, std::move(inputs), named(name), activation_, std::move(parameters));
 }
 
+std::vector<ValueId> Forward::make_all(std::string_view op, std::vector<ValueId> inputs,
+                                       std::string_view name, kernels::Parameters parameters) {
+  const OpId made =
+      model_.graph.apply(op, std::move(inputs), named(name), activation_, std::move(parameters));
+  return model_.graph.op(made).outputs;
+}
+
 ValueId Forward::product(std::string_view spec, ValueId x, const std::string& weight_name,
                          const std::string& bias, std::string_view name) {
   const ValueId y =
@@ -83,8 +90,9 @@ ValueId Forward::residual(ValueId x) {
   return x;
 }
 
-ValueId Forward::head(ValueId x, const std::string& weight_name) {
-  return model_.graph.einsum("bsd,vd->bsv", x, weight(weight_name), named("logits"),
+ValueId Forward::float32_product(std::string_view spec, ValueId x, const std::string& weight_name,
+                                 std::string_view name) {
+  return model_.graph.einsum(std::string(spec), x, weight(weight_name), named(name),
                              DType::Float32);
 }
 

@@ -9,7 +9,7 @@
 #include "model/config.hpp"
 
 /// Letters: B batch, S sequence, D model, H heads, G KV heads, K head, F feed-forward, V
-/// vocabulary, P positions.
+/// vocabulary, P positions, E experts.
 namespace sw {
 
 /// A forward being written: the graph, the parameters by name, and the pieces that families share.
@@ -29,6 +29,10 @@ class Forward {
 
   [[nodiscard]] ValueId make(std::string_view op, std::vector<ValueId> inputs,
                              std::string_view name, kernels::Parameters parameters = {});
+  /// The same, returning every output.
+  [[nodiscard]] std::vector<ValueId> make_all(std::string_view op, std::vector<ValueId> inputs,
+                                              std::string_view name,
+                                              kernels::Parameters parameters = {});
   /// x times a parameter, plus the bias `bias` if it is not empty.
   [[nodiscard]] ValueId product(std::string_view spec, ValueId x, const std::string& weight,
                                 const std::string& bias, std::string_view name);
@@ -38,8 +42,9 @@ class Forward {
   [[nodiscard]] ValueId dropout(ValueId x, double rate, std::string_view name);
   /// Part of the residual stream from here on.
   ValueId residual(ValueId x);
-  /// x[B,S,D] times head[V,D], in float32.
-  [[nodiscard]] ValueId head(ValueId x, const std::string& weight);
+  /// x times a parameter, in float32.
+  [[nodiscard]] ValueId float32_product(std::string_view spec, ValueId x, const std::string& weight,
+                                        std::string_view name);
 
   [[nodiscard]] ModelGraph& model() { return model_; }
 

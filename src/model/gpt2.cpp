@@ -126,7 +126,7 @@ ValueId forward(Forward& f) {
   }
   f.set_layer(-1);
   x = norm(f, x, "transformer.ln_f", "norm");
-  return f.head(x, config.tied ? kTable : kHead);
+  return f.float32_product("bsd,vd->bsv", x, config.tied ? kTable : kHead, "logits");
 }
 
 }  // namespace sw::gpt2

@@ -22,8 +22,8 @@ struct Initialization {
   friend bool operator==(const Initialization&, const Initialization&) = default;
 };
 
-/// Where a Hugging Face folder keeps a parameter: the elements of `box`, row by row, are the
-/// parameter's elements in order. Nothing is transposed.
+/// A tensor of a Hugging Face folder, or part of one, that holds elements of a parameter: those of
+/// `box`, row by row. Nothing is transposed.
 struct StoredPart {
   std::string tensor;
   Shape tensor_shape;
@@ -33,14 +33,16 @@ struct StoredPart {
 
 struct ParameterSpec {
   /// As in a Hugging Face folder. GPT-2's fused c_attn is three parameters: its name and ".q",
-  /// ".k", ".v".
+  /// ".k", ".v". A weight of all experts is one parameter: its name there without the numbers.
   std::string name;
   Shape shape;
   std::string letters;  ///< see Value::letters
   int layer = -1;       ///< -1: at the model's ends
   bool decay = true;    ///< matrices and embeddings; not norms and biases
   Initialization initial;
-  StoredPart stored;
+  /// Their elements, one part after another, are the parameter's elements in order. Experts: a
+  /// tensor each; else one part.
+  std::vector<StoredPart> stored;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 

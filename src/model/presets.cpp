@@ -47,6 +47,15 @@ ModelConfig llama_preset(const Sizes& sizes) {
   return config;
 }
 
+ModelConfig mixtral_preset(const Sizes& sizes) {
+  ModelConfig config = llama_preset(sizes);
+  config.model_type = "mixtral";
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_feed_forward = sizes.feed_forward;
+  return config;
+}
+
 /// Without dropout, as GPT-2 is trained today.
 ModelConfig gpt2_preset(const Sizes& sizes) {
   ModelConfig config = of_sizes(sizes);
@@ -67,6 +76,7 @@ struct Preset {
 
 constexpr Preset kPresets[] = {
     {"llama-tiny", llama_preset, {kBytesVocabulary, 64, 4, 4, 2, 192, 2048}},
+    {"mixtral-tiny", mixtral_preset, {kBytesVocabulary, 64, 4, 4, 2, 128, 2048}},
     {"llama-small", llama_preset, {kBytesVocabulary, 256, 8, 8, 4, 768, 2048}},
     {"gpt2-small-384", gpt2_preset, {kGpt2Vocabulary, 384, 6, 6, 6, 1536, 1024}},
     {"gpt2", gpt2_preset, {kGpt2Vocabulary, 768, 12, 12, 12, 3072, 1024}},

@@ -8,8 +8,6 @@
 namespace sw {
 namespace {
 
-constexpr double kDefaultTheta = 10000;
-
 /// The kind under either of its two names.
 std::string kind_of(ConfigReader& rope, bool others) {
   const std::string kind = rope.text("rope_type", rope.text("type", ""));
@@ -89,8 +87,9 @@ kernels::RopeParameters read_object(ConfigReader& reader, std::string_view key, 
 
 }  // namespace
 
-kernels::RopeParameters read_rope(ConfigReader& reader, std::int64_t max_positions) {
-  const double theta = reader.positive("rope_theta", kDefaultTheta);
+kernels::RopeParameters read_rope(ConfigReader& reader, std::int64_t max_positions,
+                                  double default_theta) {
+  const double theta = reader.positive("rope_theta", default_theta);
   const std::int64_t original = reader.integer("original_max_position_embeddings", max_positions);
   std::optional<kernels::RopeParameters> result;
   for (const char* const key : {"rope_scaling", "rope_parameters"}) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.hpp"
 
@@ -104,18 +105,20 @@ void match_parameters(const ModelConfig& config, Folder& folder, WeightMatch& ma
                       Complaints& complaints) {
   std::map<std::string, const StoredTensor*> taken;  // a fused tensor serves several parameters
   for (ParameterSpec& spec : match.parameters) {
-    const std::string wanted = spec.stored.tensor;
-    const auto [entry, first] = taken.emplace(wanted, nullptr);
-    if (first) {
-      entry->second = folder.take(wanted);
-      if (entry->second == nullptr) {
-        complaints.missing.push_back(wanted);
-      } else {
-        check_shape(*entry->second, spec.stored.tensor_shape, complaints);
+    for (StoredPart& part : spec.stored) {
+      const std::string wanted = part.tensor;
+      const auto [entry, first] = taken.emplace(wanted, nullptr);
+      if (first) {
+        entry->second = folder.take(wanted);
+        if (entry->second == nullptr) {
+          complaints.missing.push_back(wanted);
+        } else {
+          check_shape(*entry->second, part.tensor_shape, complaints);
+        }
       }
-    }
-    if (entry->second != nullptr) {
-      spec.stored.tensor = entry->second->name;
+      if (entry->second != nullptr) {
+        part.tensor = entry->second->name;
+      }
     }
   }
   if (!config.tied) {
@@ -123,19 +126,29 @@ void match_parameters(const ModelConfig& config, Folder& folder, WeightMatch& ma
   }
   if (const StoredTensor* head = folder.take(std::string(kHead)); head != nullptr) {
     const ParameterSpec& embedding = match.parameters.front();
-    check_shape(*head, embedding.stored.tensor_shape, complaints);
+    check_shape(*head, embedding.stored.front().tensor_shape, complaints);
     match.tied_copies.push_back({head->name, embedding.name});
   }
 }
 
 }  // namespace
 
+std::int64_t stored_elements(const StoredPart& part) {
+  std::int64_t count = 1;
+  for (const Range& range : part.box) {
+    count *= range.size();
+  }
+  return count;
+}
+
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
   std::vector<StoredTensor> tensors;
+  std::set<std::string> names;
   for (const ParameterSpec& spec : parameter_specs(config)) {
-    const StoredTensor tensor{spec.stored.tensor, spec.stored.tensor_shape};
-    if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) {
-      tensors.push_back(tensor);
+    for (const StoredPart& part : spec.stored) {
+      if (names.insert(part.tensor).second) {
+        tensors.push_back({part.tensor, part.tensor_shape});
+      }
     }
   }
   return tensors;
@@ -155,19 +168,27 @@ WeightMatch match_weights(const ModelConfig& config, const std::vector<StoredTen
   return match;
 }
 
-void for_each_run(const StoredPart& part, Range range,
+void for_each_run(const std::vector<StoredPart>& stored, Range range,
                   const std::function<void(const StoredRun&)>& run) {
   std::int64_t parameter = 0;
-  for_each_row(part.tensor_shape, part.box, [&](Range row) {
-    const std::int64_t begin = std::max(range.begin, parameter);
-    const std::int64_t end = std::min(range.end, parameter + row.size());
-    if (begin < end) {
-      run({row.begin + begin - parameter, begin, end - begin});
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const StoredPart& part = stored[i];
+    const std::int64_t part_end = parameter + stored_elements(part);
+    if (part_end <= range.begin || range.end <= parameter) {
+      parameter = part_end;
+      continue;
     }
-    parameter += row.size();
-  });
-  SW_CHECK(range.begin >= 0 && range.end <= parameter, "{}: elements {} to {} of {}", part.tensor,
-           range.begin, range.end, parameter);
+    for_each_row(part.tensor_shape, part.box, [&](Range row) {
+      const std::int64_t begin = std::max(range.begin, parameter);
+      const std::int64_t end = std::min(range.end, parameter + row.size());
+      if (begin < end) {
+        run({i, row.begin + begin - parameter, begin, end - begin});
+      }
+      parameter += row.size();
+    });
+  }
+  SW_CHECK(range.begin >= 0 && range.end <= parameter, "{}: elements {} to {} of {}",
+           stored.front().tensor, range.begin, range.end, parameter);
 }
 
 }  // namespace sw

@@ -46,16 +46,20 @@ struct WeightMatch {
                                         const std::vector<StoredTensor>& found,
                                         std::string_view where);
 
+/// How many elements of a parameter a part holds.
+[[nodiscard]] std::int64_t stored_elements(const StoredPart& part);
+
 /// Elements [tensor, tensor + count) of a stored tensor are elements [parameter, parameter + count)
 /// of a parameter.
 struct StoredRun {
+  std::size_t part = 0;  ///< of the parameter's stored parts: names the tensor
   std::int64_t tensor = 0;
   std::int64_t parameter = 0;
   std::int64_t count = 0;
 };
 
-/// Calls `run` for the runs that make up elements `range` of a parameter, ascending in both.
-void for_each_run(const StoredPart& part, Range range,
+/// Calls `run` for the runs that make up elements `range` of a parameter, ascending.
+void for_each_run(const std::vector<StoredPart>& stored, Range range,
                   const std::function<void(const StoredRun&)>& run);
 
 }  // namespace sw

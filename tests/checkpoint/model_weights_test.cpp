@@ -25,6 +25,14 @@ constexpr auto kLlama = R"({"model_type": "llama", "vocab_size": 11, "hidden_siz
 constexpr auto kGpt2 = R"({"model_type": "gpt2", "vocab_size": 11, "n_embd": 8, "n_layer": 2,
   "n_head": 2, "n_positions": 16})";
 
+constexpr auto kMixtral = R"({"model_type": "mixtral", "vocab_size": 11, "hidden_size": 8,
+  "intermediate_size": 6, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "max_position_embeddings": 16, "num_local_experts": 3})";
+constexpr auto kQwen = R"({"model_type": "qwen2_moe", "vocab_size": 11, "hidden_size": 8,
+  "intermediate_size": 6, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "max_position_embeddings": 16, "num_experts": 5,
+  "moe_intermediate_size": 4, "shared_expert_intermediate_size": 10, "mlp_only_layers": [0]})";
+
 /// A value that names its tensor and place, and that bfloat16 holds exactly.
 float value_of(std::size_t tensor, std::int64_t index) {
   return static_cast<float>(tensor % 7) + static_cast<float>(index % 32) / 32.0F;
@@ -64,17 +72,22 @@ class ModelWeightsTest : public sw::testing::ScratchTest {
 };
 
 TEST_F(ModelWeightsTest, APieceOfAParameterIsThoseElementsOfItsStoredTensor) {
-  for (const char* config : {kLlama, kGpt2}) {
+  for (const char* config : {kLlama, kGpt2, kMixtral, kQwen}) {
     fs::remove_all(folder_ / "model");
     write_model(config, DType::BFloat16);
     const ModelWeights weights = open(config);
     const auto stored = stored_tensors(config_from_json(config, "config.json"));
     for (const ParameterSpec& spec : weights.parameters()) {
-      const auto tensor = std::ranges::find(stored, spec.stored.tensor, &StoredTensor::name);
-      const auto number = static_cast<std::size_t>(tensor - stored.begin());
-      // Where each element of the parameter lies in the tensor, one by one.
-      const auto places = element_indices(
-          spec.stored.tensor_shape, {spec.stored.box, {0, box_elements({spec.stored.box, {}})}});
+      // What each element of the parameter is, one by one.
+      std::vector<float> expected;
+      for (const StoredPart& part : spec.stored) {
+        const auto tensor = std::ranges::find(stored, part.tensor, &StoredTensor::name);
+        const auto number = static_cast<std::size_t>(tensor - stored.begin());
+        for (const std::int64_t place :
+             element_indices(part.tensor_shape, {part.box, {0, box_elements({part.box, {}})}})) {
+          expected.push_back(value_of(number, place));
+        }
+      }
       PieceRange half = whole_range(spec.shape);
       half.box.back() = split(spec.shape.back(), 2, 1);
       half.elements = {1, box_elements(half)};
@@ -82,7 +95,7 @@ TEST_F(ModelWeightsTest, APieceOfAParameterIsThoseElementsOfItsStoredTensor) {
       weights.read(spec.name, half, values);
       const auto indices = element_indices(spec.shape, half);
       for (std::size_t i = 0; i < values.size(); ++i) {
-        ASSERT_EQ(values[i], value_of(number, places[static_cast<std::size_t>(indices[i])]))
+        ASSERT_EQ(values[i], expected.at(static_cast<std::size_t>(indices[i])))
             << spec.name << ", element " << indices[i];
       }
     }
@@ -99,7 +112,7 @@ TEST_F(ModelWeightsTest, LeftoversAreIgnoredWithANoteAndUnknownTensorsAreRefused
 }
 
 TEST_F(ModelWeightsTest, FromFolderToCheckpointToFolderKeepsEveryBit) {
-  for (const char* config : {kLlama, kGpt2}) {
+  for (const char* config : {kLlama, kGpt2, kMixtral, kQwen}) {
     fs::remove_all(folder_ / "model");
     fs::remove_all(folder_ / "checkpoints");
     fs::remove_all(folder_ / "back");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "graph/operator.hpp"
 #include "lower/compile.hpp"
 #include "program/ledger.hpp"
 #include "simulate/simulate.hpp"
@@ -566,6 +567,36 @@ TEST(Freezing, LeavesAWeightWithoutGradientOrState) {
   EXPECT_THROW(Compilation{options}, ConfigError);
   options.freeze = {"*"};
   EXPECT_THROW(Compilation{options}, ConfigError);
+}
+
+/// What a token is multiplied with: the products of the graph, of which each takes two operations a
+/// weight in the forward and four in the backward. The table and the norms, which multiply nothing,
+/// count by custom.
+TEST(ModelFlops, OfExpertsCountTheChosenOnes) {
+  CompileOptions options = options_of(1, 1, 0);
+  options.model.model_type = "mixtral";
+  options.model.experts = 5;
+  options.model.experts_per_token = 2;
+  options.model.expert_feed_forward = 24;
+  const Compilation compilation(options);
+  const Graph& graph = compilation.model().graph;
+  double products = 0;
+  for (const Op& op : graph.ops()) {
+    const std::string& name = op.definition->name;
+    if (op.direction == Direction::Forward && (name == "einsum" || name == "expert_product")) {
+      std::vector<Shape> inputs;
+      for (const ValueId id : op.inputs) {
+        inputs.push_back(graph.value(id).shape);
+      }
+      products +=
+          op.definition->flops(op.parameters, inputs, {graph.value(op.outputs.front()).shape});
+    }
+  }
+  const double tokens = 8 * 2;  // of a window
+  const double unmultiplied = 64 * 32 + (2 * 3 + 1) * 32;
+  const double attention = 12.0 * 3 * 32 * 8 * tokens;
+  EXPECT_EQ(compilation.model_flops_per_window(),
+            2 * 3 * products + 6 * unmultiplied * tokens + attention);
 }
 
 TEST(Positions, BeyondWhatALlamaSaysOfItselfAreALineOfThePlan) {

@@ -40,6 +40,31 @@ TEST(ModelConfig, AbsentKeysMeanWhatTheyMeanInTheLibrary) {
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.output_bias);
   EXPECT_EQ(qwen2.window, 0);
+  const ModelConfig mixtral = read(R"("model_type": "mixtral")");
+  EXPECT_EQ(mixtral.experts, 8);
+  EXPECT_EQ(mixtral.experts_per_token, 2);
+  EXPECT_EQ(mixtral.expert_feed_forward, 14336);
+  EXPECT_TRUE(mixtral.normalize_gates);
+  EXPECT_EQ(mixtral.window, 0);
+  EXPECT_EQ(mixtral.rope.theta, 1e6);
+  EXPECT_EQ(mixtral.norm_epsilon, 1e-5);
+  const ModelConfig qwen2_moe = read(R"("model_type": "qwen2_moe")");
+  EXPECT_EQ(qwen2_moe.hidden, 2048);
+  EXPECT_EQ(qwen2_moe.experts, 60);
+  EXPECT_EQ(qwen2_moe.experts_per_token, 4);
+  EXPECT_EQ(qwen2_moe.expert_feed_forward, 1408);
+  EXPECT_EQ(qwen2_moe.shared_feed_forward, 5632);
+  EXPECT_FALSE(qwen2_moe.normalize_gates);
+  EXPECT_TRUE(qwen2_moe.qkv_bias);
+  EXPECT_EQ(qwen2_moe.rope.theta, 10000);
+  const ModelConfig qwen3_moe = read(R"("model_type": "qwen3_moe")");
+  EXPECT_EQ(qwen3_moe.experts, 128);
+  EXPECT_EQ(qwen3_moe.experts_per_token, 8);
+  EXPECT_EQ(qwen3_moe.expert_feed_forward, 768);
+  EXPECT_EQ(qwen3_moe.shared_feed_forward, 0);
+  EXPECT_EQ(qwen3_moe.kv_heads, 4);
+  EXPECT_TRUE(qwen3_moe.head_norm);
+  EXPECT_FALSE(qwen3_moe.qkv_bias);
   const ModelConfig gpt2 = read(R"("model_type": "gpt2")");
   EXPECT_EQ(gpt2.feed_forward, 3072);
   EXPECT_EQ(gpt2.residual_dropout, 0.1);
@@ -73,8 +98,8 @@ TEST(ModelConfig, SizesThatDoNotDivideAreRefusedWithBothNumbers) {
 }
 
 TEST(ModelConfig, KeysThatWouldChangeTheComputationAreRefusedWithTheirValue) {
-  EXPECT_THAT(refused(R"("model_type": "mixtral")"),
-              AllOf(HasSubstr("model_type = \"mixtral\""), HasSubstr("llama, mistral")));
+  EXPECT_THAT(refused(R"("model_type": "mamba")"),
+              AllOf(HasSubstr("model_type = \"mamba\""), HasSubstr("llama, mistral")));
   EXPECT_THAT(refused(R"("hidden_size": 64)"), HasSubstr("model_type"));
   const auto llama = [](const std::string& key) {
     return refused(R"("model_type": "llama", )" + key);
@@ -95,6 +120,41 @@ TEST(ModelConfig, KeysThatWouldChangeTheComputationAreRefusedWithTheirValue) {
   EXPECT_THAT(gpt2(R"("scale_attn_by_inverse_layer_idx": true)"), HasSubstr("= true"));
   EXPECT_THAT(gpt2(R"("n_embd": 768, "hidden_size": 64)"),
               AllOf(HasSubstr("hidden_size = 64"), HasSubstr("n_embd = 768")));
+}
+
+TEST(ModelConfig, LayersWithoutExpertsAreListedOrOfTheStep) {
+  const auto dense = [](const std::string& keys) {
+    return read(R"("model_type": "qwen3_moe", "num_hidden_layers": 6, )" + keys).dense_layers;
+  };
+  EXPECT_THAT(dense(R"("decoder_sparse_step": 1, "mlp_only_layers": [])"), testing::IsEmpty());
+  EXPECT_THAT(dense(R"("mlp_only_layers": [4, 0])"), testing::ElementsAre(0, 4));
+  EXPECT_THAT(dense(R"("decoder_sparse_step": 3)"), testing::ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(dense(R"("decoder_sparse_step": 3, "mlp_only_layers": [5])"),
+              testing::ElementsAre(0, 1, 3, 4, 5));
+}
+
+TEST(ModelConfig, OfExpertsRefusesWhatWouldChangeTheComputation) {
+  const auto mixtral = [](const std::string& key) {
+    return refused(R"("model_type": "mixtral", )" + key);
+  };
+  EXPECT_THAT(mixtral(R"("router_jitter_noise": 0.1)"), HasSubstr("router_jitter_noise = 0.1"));
+  EXPECT_THAT(mixtral(R"("output_router_logits": true)"), HasSubstr("output_router_logits = true"));
+  EXPECT_THAT(mixtral(R"("num_local_experts": 3, "num_experts_per_tok": 4)"),
+              AllOf(HasSubstr("num_experts_per_tok = 4"), HasSubstr("the 3 experts")));
+  EXPECT_THAT(mixtral(R"("num_local_experts": 4, "num_experts": 8)"),
+              AllOf(HasSubstr("num_experts = 8"), HasSubstr("num_local_experts = 4")));
+  EXPECT_EQ(mixtral(R"("num_experts": 4, "router_aux_loss_coef": 0.02,
+                       "router_jitter_noise": 0.0, "output_router_logits": false)"),
+            "");
+  const auto qwen = [](const std::string& key) {
+    return refused(R"("model_type": "qwen2_moe", )" + key);
+  };
+  EXPECT_THAT(qwen(R"("use_sliding_window": true)"), HasSubstr("use_sliding_window = true"));
+  EXPECT_THAT(qwen(R"("mlp_only_layers": [24])"),
+              AllOf(HasSubstr("mlp_only_layers = [24]"), HasSubstr("0 to 23")));
+  EXPECT_THAT(qwen(R"("decoder_sparse_step": 0)"), HasSubstr("decoder_sparse_step = 0"));
+  EXPECT_THAT(refused(R"("model_type": "qwen3_moe", "shared_expert_intermediate_size": 64)"),
+              HasSubstr("shared_expert_intermediate_size = 64"));
 }
 
 TEST(ModelConfig, UnknownKeysAreRefusedNamingTheNearest) {
@@ -133,6 +193,10 @@ TEST(ModelConfig, WrittenAndReadAgainIsTheSame) {
            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64})",
         R"("model_type": "mistral", "sliding_window": null)",
         R"("model_type": "mistral", "sliding_window": 77)", R"("model_type": "qwen2")",
+        R"("model_type": "mixtral", "sliding_window": 77, "num_experts_per_tok": 1)",
+        R"("model_type": "qwen2_moe", "mlp_only_layers": [0, 5], "qkv_bias": false)",
+        R"("model_type": "qwen2_moe", "decoder_sparse_step": 2, "norm_topk_prob": true)",
+        R"("model_type": "qwen3_moe", "attention_bias": true, "head_dim": 128)",
         R"("model_type": "gpt2", "activation_function": "gelu", "tie_word_embeddings": false,
            "n_inner": 100, "eos_token_id": null)"}) {
     configs.push_back(read(keys));
@@ -151,14 +215,42 @@ TEST(Presets, HaveTheirPublishedParameterCounts) {
             2 * 259 * 64 + 4 * (2 * 64 + 64 * (2 * 4 + 2 * 2) * 16 + 3 * 64 * 192) + 64);
   EXPECT_EQ(parameter_count(preset("llama-small")),
             2 * 259 * 256 + 8 * (2 * 256 + 256 * (2 * 8 + 2 * 4) * 32 + 3 * 256 * 768) + 256);
+  // As llama-tiny's, but for a router and four experts.
+  EXPECT_EQ(
+      parameter_count(preset("mixtral-tiny")),
+      2 * 259 * 64 + 4 * (2 * 64 + 64 * (2 * 4 + 2 * 2) * 16 + 4 * 64 + 4 * 3 * 64 * 128) + 64);
   // 12 D^2 + 13 D per layer, tables, final norm.
   EXPECT_EQ(parameter_count(preset("gpt2-small-384")),
             (50257 + 1024) * 384 + 6 * (12 * 384 * 384 + 13 * 384) + 2 * 384);
 }
 
+TEST(ActiveParameters, CountTheChosenExpertsOnly) {
+  EXPECT_EQ(active_parameter_count(preset("llama-tiny")), parameter_count(preset("llama-tiny")));
+  ModelConfig chosen_only = preset("mixtral-tiny");
+  chosen_only.experts = 2;
+  // A router of two experts is smaller too.
+  EXPECT_EQ(active_parameter_count(preset("mixtral-tiny")),
+            parameter_count(chosen_only) + 4 * 2 * 64);
+  // Their model cards: 46.7B and 12.9B; 30.5B and 3.3B.
+  const ModelConfig mixtral = read(R"("model_type": "mixtral")");
+  EXPECT_NEAR(static_cast<double>(parameter_count(mixtral)), 46.7e9, 0.05e9);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(mixtral)), 12.9e9, 0.05e9);
+  const ModelConfig qwen3 =
+      read(R"("model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim": 128)");
+  EXPECT_NEAR(static_cast<double>(parameter_count(qwen3)), 30.5e9, 0.05e9);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(qwen3)), 3.3e9, 0.06e9);
+  // Some layers without experts.
+  const auto with = [](const std::string& keys) {
+    return read(R"("model_type": "qwen2_moe", "num_hidden_layers": 4, )" + keys);
+  };
+  const std::int64_t expert = 3 * 2048 * 1408;
+  EXPECT_EQ(active_parameter_count(with(R"("mlp_only_layers": [2])")),
+            parameter_count(with(R"("mlp_only_layers": [2])")) - 3 * 56 * expert);
+}
+
 TEST(Presets, AnUnknownNameListsThem) {
   EXPECT_THAT(refusal<ConfigError>([] { (void)preset("lama"); }),
-              AllOf(HasSubstr("\"lama\""), HasSubstr("llama-tiny, llama-small")));
+              AllOf(HasSubstr("\"lama\""), HasSubstr("llama-tiny, mixtral-tiny, llama-small")));
 }
 
 TEST(ModelOptionsOfARun, NameAModelInOneOfThreeWays) {

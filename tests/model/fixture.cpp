@@ -71,13 +71,12 @@ Fixture read_fixture(const std::string& name) {
           read_tensors(folder / "expected.safetensors")};
 }
 
-std::vector<double> part_of(const StoredPart& part, const FixtureTensor& tensor) {
-  std::int64_t size = 1;
-  for (const Range& range : part.box) {
-    size *= range.size();
-  }
+std::vector<double> elements_of(const ParameterSpec& spec, const FixtureTensors& tensors,
+                                const std::string& prefix) {
+  const std::int64_t size = elements(spec.shape);
   std::vector<double> values(static_cast<std::size_t>(size));
-  for_each_run(part, {0, size}, [&](const StoredRun& run) {
+  for_each_run(spec.stored, {0, size}, [&](const StoredRun& run) {
+    const FixtureTensor& tensor = tensors.at(prefix + spec.stored.at(run.part).tensor);
     std::copy_n(tensor.values.begin() + run.tensor, run.count, values.begin() + run.parameter);
   });
   return values;

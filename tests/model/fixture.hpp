@@ -29,8 +29,10 @@ struct Fixture {
 
 [[nodiscard]] Fixture read_fixture(const std::string& name);
 
-/// A parameter's elements out of the tensor that holds them.
-[[nodiscard]] std::vector<double> part_of(const StoredPart& part, const FixtureTensor& tensor);
+/// A parameter's elements out of the tensors that hold them, whose names there begin with `prefix`.
+[[nodiscard]] std::vector<double> elements_of(const ParameterSpec& spec,
+                                              const FixtureTensors& tensors,
+                                              const std::string& prefix = "");
 
 /// Largest |a - b| over the larger of the largest |b| and `floor`.
 [[nodiscard]] double relative_error(const std::vector<double>& a, const std::vector<double>& b,

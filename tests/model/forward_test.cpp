@@ -34,8 +34,7 @@ struct Loaded {
     run.set(model.count, std::vector<double>{static_cast<double>(valid)});
     const std::vector<ValueId> parameters = model.graph.parameters();
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      run.set(parameters.at(i),
-              part_of(specs[i].stored, fixture.weights.at(specs[i].stored.tensor)));
+      run.set(parameters.at(i), elements_of(specs[i], fixture.weights));
     }
   }
 
@@ -69,9 +68,8 @@ TEST_P(AgainstTransformers, LogitsLossAndEveryGradientAgree) {
   }
   const std::vector<ValueId> parameters = loaded.model.graph.parameters();
   for (std::size_t i = 0; i < loaded.specs.size(); ++i) {
-    const StoredPart& stored = loaded.specs[i].stored;
     const std::vector<double> expected =
-        part_of(stored, fixture.expected.at("gradient." + stored.tensor));
+        elements_of(loaded.specs[i], fixture.expected, "gradient.");
     // A key bias has no gradient in exact arithmetic: what is left of it is noise.
     EXPECT_LE(relative_error(loaded.run.gradient(parameters.at(i)), expected, 1e-3 * largest),
               kBound)
@@ -81,7 +79,8 @@ TEST_P(AgainstTransformers, LogitsLossAndEveryGradientAgree) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
                          testing::Values("llama-grouped", "llama-head-dim", "llama-rope-llama3",
-                                         "llama-rope-linear", "mistral-window", "qwen2", "gpt2"),
+                                         "llama-rope-linear", "mistral-window", "qwen2", "gpt2",
+                                         "mixtral", "qwen2-moe", "qwen3-moe"),
                          [](const auto& tested) {
                            std::string name = tested.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,35 @@ TEST(ModelGraph, ALlamaLayerReadsAsItsEquations) {
   EXPECT_THAT(layer, ElementsAre("rms_norm", "einsum", "einsum", "einsum", "rope", "rope",
                                  "attention", "einsum", "add", "rms_norm", "einsum", "einsum",
                                  "swiglu", "einsum", "add"));
+}
+
+TEST(ModelGraph, ALayerOfExpertsReadsAsItsEquations) {
+  const auto after_attention = [](const ModelConfig& config, int layer) {
+    const ModelGraph model = build(config, 2, 8, DType::Float32);
+    std::vector<std::string> ops;
+    for (const Op& op : model.graph.ops()) {
+      if (op.layer == layer) {
+        ops.push_back(op.definition->name);
+      }
+    }
+    const auto residual = std::find(ops.begin(), ops.end(), "add");
+    return std::vector<std::string>(residual + 1, ops.end());
+  };
+  EXPECT_THAT(
+      after_attention(preset("mixtral-tiny"), 1),
+      ElementsAre("rms_norm", "dispatch", "einsum", "route", "expert_product", "expert_product",
+                  "swiglu", "scale_rows", "expert_product", "combine", "add"));
+  const ModelConfig qwen =
+      config_from_json(R"({"model_type": "qwen2_moe", "mlp_only_layers": [1], "vocab_size": 16,
+                           "num_hidden_layers": 2})",
+                       "config.json");
+  EXPECT_THAT(
+      after_attention(qwen, 0),
+      ElementsAre("rms_norm", "dispatch", "einsum", "route", "expert_product", "expert_product",
+                  "swiglu", "scale_rows", "expert_product", "combine", "einsum", "sigmoid",
+                  "einsum", "einsum", "swiglu", "scale_rows", "einsum", "add", "add"));
+  EXPECT_THAT(after_attention(qwen, 1),
+              ElementsAre("rms_norm", "einsum", "einsum", "swiglu", "einsum", "add"));
 }
 
 TEST(ModelGraph, ParametersStandAsTheirSpecsSay) {

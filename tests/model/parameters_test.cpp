@@ -86,9 +86,9 @@ TEST(Initialize, DrawsWhatTheFamilyPrescribes) {
 }
 
 TEST(ParameterSpecs, DecayIsForMatricesAndEmbeddings) {
-  for (const char* const name : {"llama-tiny", "gpt2"}) {
+  for (const char* const name : {"llama-tiny", "mixtral-tiny", "gpt2"}) {
     for (const ParameterSpec& spec : parameter_specs(preset(name))) {
-      EXPECT_EQ(spec.decay, spec.stored.tensor_shape.size() > 1) << spec.name;
+      EXPECT_EQ(spec.decay, spec.stored.front().tensor_shape.size() > 1) << spec.name;
     }
   }
 }
@@ -99,11 +99,15 @@ TEST(ParameterSpecs, NamesAreUniqueAndTheStoredPartsTileTheTensors) {
     for (const ParameterSpec& spec : parameter_specs(preset(name))) {
       EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
       EXPECT_EQ(spec.letters.size(), spec.shape.size()) << spec.name;
-      std::int64_t in_box = 1;
-      for (const Range& range : spec.stored.box) {
-        in_box *= range.size();
+      std::int64_t in_parts = 0;
+      for (const StoredPart& part : spec.stored) {
+        std::int64_t in_box = 1;
+        for (const Range& range : part.box) {
+          in_box *= range.size();
+        }
+        in_parts += in_box;
       }
-      EXPECT_EQ(in_box, elements(spec.shape)) << spec.name;
+      EXPECT_EQ(in_parts, elements(spec.shape)) << spec.name;
     }
   }
 }

@@ -52,6 +52,7 @@ void ReferenceRun::run(const Op& op) {
   std::vector<Shape> starts;
   std::vector<Shape> outputs;
   std::vector<DType> input_types;
+  std::vector<DType> output_types;
   for (const ValueId input : op.inputs) {
     inputs.push_back(graph_.value(input).shape);
     starts.emplace_back(inputs.back().size(), 0);
@@ -59,9 +60,10 @@ void ReferenceRun::run(const Op& op) {
   }
   for (const ValueId output : op.outputs) {
     outputs.push_back(graph_.value(output).shape);
+    output_types.push_back(type_in_reference(graph_.value(output).dtype));
   }
-  kernels::KernelCall call = local_call(graph_, op, inputs, starts, input_types, outputs,
-                                        std::vector<DType>(outputs.size(), DType::Float64));
+  kernels::KernelCall call =
+      local_call(graph_, op, inputs, starts, input_types, outputs, output_types);
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     call.inputs[i].data = memory_.at(static_cast<std::size_t>(op.inputs[i])).data();
   }

@@ -38,6 +38,35 @@ TEST(StoredTensors, AreThoseOfAPublishedFolder) {
               testing::Contains(StoredTensor{"model.layers.3.self_attn.k_proj.weight", {32, 64}}));
 }
 
+// Names as in the folders of Mixtral-8x7B, Qwen1.5-MoE and Qwen3-30B-A3B.
+TEST(StoredTensors, OfExpertsAreOneForEach) {
+  const std::string mixtral = "model.layers.3.block_sparse_moe.";
+  const auto tensors = stored_tensors(preset("mixtral-tiny"));
+  EXPECT_EQ(tensors.size(), 1U + 4U * (7U + 3U * 4U) + 2U);
+  EXPECT_THAT(tensors, testing::Contains(StoredTensor{mixtral + "gate.weight", {4, 64}}));
+  EXPECT_THAT(tensors, testing::Contains(StoredTensor{mixtral + "experts.0.w1.weight", {128, 64}}));
+  EXPECT_THAT(tensors, testing::Contains(StoredTensor{mixtral + "experts.3.w2.weight", {64, 128}}));
+  EXPECT_THAT(tensors, testing::Contains(StoredTensor{mixtral + "experts.2.w3.weight", {128, 64}}));
+  const auto qwen2 = stored_tensors(
+      config_from_json(R"({"model_type": "qwen2_moe", "mlp_only_layers": [1]})", "config.json"));
+  for (const StoredTensor& tensor :
+       {StoredTensor{"model.layers.0.mlp.gate.weight", {60, 2048}},
+        StoredTensor{"model.layers.0.mlp.experts.59.gate_proj.weight", {1408, 2048}},
+        StoredTensor{"model.layers.0.mlp.experts.1.down_proj.weight", {2048, 1408}},
+        StoredTensor{"model.layers.0.mlp.shared_expert.up_proj.weight", {5632, 2048}},
+        StoredTensor{"model.layers.0.mlp.shared_expert_gate.weight", {1, 2048}},
+        StoredTensor{"model.layers.0.self_attn.q_proj.bias", {2048}},
+        StoredTensor{"model.layers.1.mlp.up_proj.weight", {5632, 2048}}}) {
+    EXPECT_THAT(qwen2, testing::Contains(tensor));
+  }
+  const auto qwen3 =
+      stored_tensors(config_from_json(R"({"model_type": "qwen3_moe"})", "config.json"));
+  EXPECT_THAT(qwen3,
+              testing::Contains(StoredTensor{"model.layers.0.self_attn.k_norm.weight", {64}}));
+  EXPECT_THAT(qwen3, testing::Contains(StoredTensor{
+                         "model.layers.23.mlp.experts.127.up_proj.weight", {768, 2048}}));
+}
+
 TEST(MatchWeights, TakesAFolderAsItIsPublished) {
   for (const std::string& name : preset_names()) {
     const ModelConfig config = preset(name);
@@ -56,7 +85,7 @@ TEST(MatchWeights, TakesNamesWithoutTheModelsPrefix) {
   }
   const WeightMatch match = match_weights(config, bare, "folder");
   EXPECT_EQ(match.parameters.at(0).name, "transformer.wte.weight");
-  EXPECT_EQ(match.parameters.at(0).stored.tensor, "wte.weight");
+  EXPECT_EQ(match.parameters.at(0).stored.at(0).tensor, "wte.weight");
   bare.push_back({"transformer.wte.weight", {50257, 768}});
   EXPECT_THAT(refused(config, bare), HasSubstr("not part of this model: "));
 }
@@ -102,6 +131,17 @@ TEST(MatchWeights, ListsEveryTensorThatIsMissingUnknownOrOfAnotherShape) {
             HasSubstr("not part of this model: model.layers.4.mlp.up_proj.weight, score.weight")));
 }
 
+TEST(MatchWeights, AnExpertThatIsMissingIsNamed) {
+  const ModelConfig config = preset("mixtral-tiny");
+  std::vector<StoredTensor> tensors = stored_tensors(config);
+  const std::string prefix = "model.layers.1.block_sparse_moe.experts.";
+  remove(tensors, prefix + "2.w3.weight");
+  tensors.push_back({prefix + "4.w3.weight", {128, 64}});
+  EXPECT_THAT(refused(config, tensors),
+              AllOf(HasSubstr("missing: " + prefix + "2.w3.weight;"),
+                    HasSubstr("not part of this model: " + prefix + "4.w3.weight")));
+}
+
 TEST(MatchWeights, AFusedTensorThatIsMissingIsNamedOnce) {
   const ModelConfig config = preset("gpt2");
   std::vector<StoredTensor> tensors = stored_tensors(config);
@@ -112,31 +152,52 @@ TEST(MatchWeights, AFusedTensorThatIsMissingIsNamedOnce) {
 }
 
 TEST(Runs, CoverEveryElementOfEveryTensorOnce) {
-  ModelConfig config = preset("gpt2-small-384");
-  config.vocabulary = 10;
-  std::map<std::string, std::vector<int>> hits;
-  for (const StoredTensor& tensor : stored_tensors(config)) {
-    hits[tensor.name].resize(static_cast<std::size_t>(elements(tensor.shape)));
-  }
-  for (const ParameterSpec& spec : parameter_specs(config)) {
-    for_each_run(spec.stored, {0, elements(spec.shape)}, [&](const StoredRun& run) {
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        ++hits.at(spec.stored.tensor).at(static_cast<std::size_t>(run.tensor + i));
-      }
-    });
-  }
-  for (const auto& [name, counts] : hits) {
-    EXPECT_TRUE(std::all_of(counts.begin(), counts.end(), [](int n) { return n == 1; })) << name;
+  for (const char* const name : {"gpt2-small-384", "mixtral-tiny"}) {
+    ModelConfig config = preset(name);
+    config.vocabulary = 10;
+    std::map<std::string, std::vector<int>> hits;
+    for (const StoredTensor& tensor : stored_tensors(config)) {
+      hits[tensor.name].resize(static_cast<std::size_t>(elements(tensor.shape)));
+    }
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      std::int64_t next = 0;
+      for_each_run(spec.stored, {0, elements(spec.shape)}, [&](const StoredRun& run) {
+        EXPECT_EQ(run.parameter, next);
+        next += run.count;
+        std::vector<int>& counts = hits.at(spec.stored.at(run.part).tensor);
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          ++counts.at(static_cast<std::size_t>(run.tensor + i));
+        }
+      });
+      EXPECT_EQ(next, elements(spec.shape));
+    }
+    for (const auto& [tensor, counts] : hits) {
+      EXPECT_TRUE(std::all_of(counts.begin(), counts.end(), [](int n) { return n == 1; }))
+          << tensor;
+    }
   }
 }
 
 TEST(Runs, OfAFusedPartStepOverTheOthers) {
   const StoredPart key{"c_attn", {3, 6}, {{0, 3}, {2, 4}}};
   std::vector<std::int64_t> where;
-  for_each_run(key, {1, 5}, [&](const StoredRun& run) {
+  for_each_run({key}, {1, 5}, [&](const StoredRun& run) {
     where.insert(where.end(), {run.tensor, run.parameter, run.count});
   });
   EXPECT_THAT(where, ElementsAre(3, 1, 1, 8, 2, 2, 14, 4, 1));
+}
+
+TEST(Runs, OfSeveralTensorsGoOnInTheNext) {
+  const std::vector<StoredPart> stored = {{"experts.0", {2, 3}, {{0, 2}, {0, 3}}},
+                                          {"experts.1", {2, 3}, {{0, 2}, {0, 3}}},
+                                          {"experts.2", {2, 3}, {{0, 2}, {0, 3}}},
+                                          {"experts.3", {2, 3}, {{0, 2}, {0, 3}}}};
+  std::vector<std::int64_t> where;
+  for_each_run(stored, {8, 20}, [&](const StoredRun& run) {
+    where.insert(where.end(),
+                 {static_cast<std::int64_t>(run.part), run.tensor, run.parameter, run.count});
+  });
+  EXPECT_THAT(where, ElementsAre(1, 2, 8, 4, 2, 0, 12, 6, 3, 0, 18, 2));
 }
 
 }  // namespace

@@ -26,6 +26,22 @@ struct TextFile {
   ~TextFile() { std::filesystem::remove(path); }
 };
 
+/// Makes a Mixtral of a Llama, or a Qwen with a shared expert and a layer without others.
+void give_experts(ModelConfig& config, bool qwen) {
+  config.model_type = qwen ? "qwen2_moe" : "mixtral";
+  config.experts = qwen ? 5 : 4;
+  config.experts_per_token = 2;
+  config.expert_feed_forward = 27;
+  if (qwen) {
+    config.qkv_bias = true;
+    config.shared_feed_forward = 19;
+    config.normalize_gates = false;
+    config.dense_layers = {1};
+  } else {
+    config.feed_forward = config.expert_feed_forward;
+  }
+}
+
 }  // namespace
 
 ModelConfig tiny_llama(std::int64_t heads, std::int64_t kv_heads, bool tied) {
@@ -49,6 +65,18 @@ ModelConfig tiny_gpt2() {
   config.qkv_bias = config.output_bias = config.mlp_bias = true;
   config.residual_dropout = 0.1;
   config.embedding_dropout = 0.1;
+  return config;
+}
+
+ModelConfig tiny_mixtral(std::int64_t heads, std::int64_t kv_heads, bool tied) {
+  ModelConfig config = tiny_llama(heads, kv_heads, tied);
+  give_experts(config, false);
+  return config;
+}
+
+ModelConfig tiny_qwen_moe() {
+  ModelConfig config = tiny_llama(4, 2);
+  give_experts(config, true);
   return config;
 }
 
@@ -142,6 +170,10 @@ CompileOptions drawn_layout(std::uint64_t number) {
          model.kv_heads % (parallel.layout.cp * parallel.layout.tp) != 0)) {
       parallel.context = ContextAlgorithm::Ring;
     }
+    if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
+      give_experts(options.model, pick(2) == 0);
+      options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
+    }
     return options;
   }
 }
@@ -149,17 +181,18 @@ CompileOptions drawn_layout(std::uint64_t number) {
 std::string described(const CompileOptions& options) {
   const ParallelOptions& p = options.parallel;
   return fmt::format(
-      "pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
+      "{} pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
       "parallel "
       "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} context {} {} x {} rows, "
       "{} "
       "layers, "
       "tied {}",
-      p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, static_cast<int>(p.pipeline),
-      p.virtual_stages, p.zero, p.reduce_gradients == ReduceGradients::MicroBatch,
-      p.sequence_parallel, p.zero_group, static_cast<int>(p.recompute), p.prefetch,
-      p.reshard_after_forward, p.keep_gathered, p.overlap, static_cast<int>(p.context),
-      options.accumulation, options.micro_batch, options.model.layers, options.model.tied);
+      options.model.model_type, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp,
+      static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
+      p.reduce_gradients == ReduceGradients::MicroBatch, p.sequence_parallel, p.zero_group,
+      static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward, p.keep_gathered,
+      p.overlap, static_cast<int>(p.context), options.accumulation, options.micro_batch,
+      options.model.layers, options.model.tied);
 }
 
 Job job_of(const CompileOptions& options, const Corpus& corpus, int steps) {

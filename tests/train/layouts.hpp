@@ -14,6 +14,13 @@ namespace sw::test {
 /// The same size, tied, with biases and dropout.
 [[nodiscard]] ModelConfig tiny_gpt2();
 
+/// The same size, each layer of 4 experts, of which a token sees 2.
+[[nodiscard]] ModelConfig tiny_mixtral(std::int64_t heads, std::int64_t kv_heads,
+                                       bool tied = false);
+/// The same size with 5 experts, of which a token sees 2, beside one that all see; layer 1 has
+/// none.
+[[nodiscard]] ModelConfig tiny_qwen_moe();
+
 /// Sentences, tokenized as bytes.
 [[nodiscard]] Corpus corpus_of(std::int64_t sequence);
 

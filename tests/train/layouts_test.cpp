@@ -21,6 +21,8 @@ using test::pipeline_of;
 using test::run;
 using test::tiny_gpt2;
 using test::tiny_llama;
+using test::tiny_mixtral;
+using test::tiny_qwen_moe;
 
 /// Held to one rank with the same global batch and number of micro-batches.
 void equals_one_rank(const CompileOptions& options) {
@@ -127,6 +129,49 @@ TEST(Layouts, OfGpt2WithDropoutEqualOneRank) {
     options.parallel.zero = 1;
     SCOPED_TRACE(sequence_parallel);
     equals_one_rank(options);
+  }
+}
+
+/// Among them more tp ranks than KV heads, and expert layers beside layers without.
+TEST(Layouts, OfExpertsEqualOneRank) {
+  for (const auto& [dp, cp, tp, pp, zero] :
+       {std::array{2, 1, 1, 1, 0}, std::array{1, 1, 2, 1, 1}, std::array{1, 1, 4, 1, 0},
+        std::array{2, 1, 2, 1, 3}, std::array{1, 2, 1, 1, 1}, std::array{1, 2, 2, 2, 1},
+        std::array{3, 1, 1, 2, 2}}) {
+    for (const bool qwen : {false, true}) {
+      CompileOptions options = options_of(qwen ? tiny_qwen_moe() : tiny_mixtral(4, 2), dp, tp);
+      ParallelOptions& parallel = options.parallel;
+      parallel.layout.cp = cp;
+      parallel.layout.pp = pp;
+      parallel.zero = zero;
+      parallel.sequence_parallel = tp > 1 && (qwen || zero == 3);
+      parallel.recompute = pp == 1 ? Recompute::None : Recompute::Selective;
+      parallel.pipeline = PipelineSchedule::OneForwardOneBackward;
+      parallel.offload = zero == 2 ? Offload::Optimizer : Offload::None;
+      SCOPED_TRACE(
+          fmt::format("qwen {} dp {} cp {} tp {} pp {} zero {}", qwen, dp, cp, tp, pp, zero));
+      equals_one_rank(options);
+    }
+  }
+}
+
+/// Where tp cuts the sequence, a token travels to its experts' weights once, not once an expert:
+/// the bytes are those of a layer without experts.
+TEST(Layouts, OfExpertsSendWhatDenseOnesSend) {
+  for (const bool sequence_parallel : {false, true}) {
+    CompileOptions dense = options_of(tiny_llama(4, 2), 1, 2);
+    dense.parallel.sequence_parallel = sequence_parallel;
+    CompileOptions experts = dense;
+    experts.model = tiny_mixtral(4, 2);
+    const auto sent = [](const CompileOptions& options, CollectiveKind kind) {
+      const Ledger ledger = planned_ledger(Compilation(options).training(0), Algorithm::Direct);
+      const auto found = ledger.find({kind, "tp"});
+      return found == ledger.end() ? 0 : found->second.sent_bytes;
+    };
+    SCOPED_TRACE(sequence_parallel);
+    EXPECT_EQ(sent(experts, CollectiveKind::AllGather), sent(dense, CollectiveKind::AllGather));
+    EXPECT_EQ(sent(experts, CollectiveKind::ReduceScatter),
+              sent(dense, CollectiveKind::ReduceScatter));
   }
 }
 

@@ -53,7 +53,8 @@ TEST_P(LogitsOfTheTransformersLibrary, AreReproducedInFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, LogitsOfTheTransformersLibrary,
                          ::testing::Values("llama-grouped", "llama-head-dim", "llama-rope-llama3",
-                                           "llama-rope-linear", "gpt2", "qwen2", "mistral-window"),
+                                           "llama-rope-linear", "gpt2", "qwen2", "mistral-window",
+                                           "mixtral", "qwen2-moe", "qwen3-moe"),
                          [](const auto& folder) {
                            std::string name = folder.param;
                            std::erase(name, '-');
@@ -62,8 +63,10 @@ INSTANTIATE_TEST_SUITE_P(Folders, LogitsOfTheTransformersLibrary,
 
 /// 20 steps of torch.optim.AdamW, learning rate 1e-3 constant, with and without clipping: loss
 /// within 1e-5 relative at every step.
-TEST(TrainingOfPyTorch, IsReproducedStepByStep) {
-  const std::filesystem::path folder = kFixtures / "training";
+class TrainingOfPyTorch : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TrainingOfPyTorch, IsReproducedStepByStep) {
+  const std::filesystem::path folder = kFixtures / GetParam();
   const Json training =
       parse_json(read_whole_file(folder / "training.json", 1 << 20), "training.json");
   const auto rows = training.at("rows").get<std::vector<std::vector<std::vector<std::int32_t>>>>();
@@ -107,6 +110,13 @@ TEST(TrainingOfPyTorch, IsReproducedStepByStep) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainingOfPyTorch,
+                         ::testing::Values("training", "training-mixtral"), [](const auto& folder) {
+                           std::string name = folder.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace sw

@@ -8,6 +8,7 @@
 
 #include "checkpoint/reader.hpp"
 #include "checkpoint/writer.hpp"
+#include "model/parameters.hpp"
 #include "tests/allocations.hpp"
 #include "tests/soak.hpp"
 #include "tests/train/layouts.hpp"
@@ -24,15 +25,17 @@ using test::job_of;
 using test::options_of;
 using test::run;
 using test::tiny_llama;
+using test::tiny_qwen_moe;
 
 /// Layouts of one model and global batch, from the numbers that draw them.
-std::vector<CompileOptions> drawn_layouts_of_one_model(std::size_t count) {
+std::vector<CompileOptions> drawn_layouts_of_one_model(std::size_t count,
+                                                       const ModelConfig& model) {
   constexpr std::int64_t kRows = 12;
   std::vector<CompileOptions> layouts;
   for (std::uint64_t number = 1; layouts.size() < count; ++number) {
     CompileOptions options = drawn_layout(number);
     const ParallelOptions& parallel = options.parallel;
-    options.model = tiny_llama(4, 2);
+    options.model = model;
     options.model.layers = 4;
     options.precision = options.gradient_precision = DType::Float32;
     const std::int64_t rows = options.micro_batch * parallel.layout.dp;
@@ -80,12 +83,13 @@ struct SavedState {
   }
 };
 
-void same_state(const SavedState& a, const SavedState& b) {
+void same_state(const SavedState& a, const SavedState& b, const ModelConfig& model) {
   const CheckpointReader left = a.open();
   const CheckpointReader right = b.open();
   const std::vector<StateTensor> tensors = left.tensors();
   ASSERT_EQ(tensors, right.tensors());
-  EXPECT_EQ(tensors.size(), 3U * (4 * 9 + 3));  // weight, momentum, variance of each parameter
+  // Weight, momentum and variance of each parameter.
+  EXPECT_EQ(tensors.size(), 3 * parameter_specs(model).size());
   for (const StateTensor& tensor : tensors) {
     EXPECT_EQ(left.digest(tensor.tensor, tensor.state), right.digest(tensor.tensor, tensor.state))
         << tensor.tensor << " " << tensor.state;
@@ -94,9 +98,7 @@ void same_state(const SavedState& a, const SavedState& b) {
 
 /// All ordered pairs: what one layout saved after a step, read by another and saved again, has the
 /// same bits, and the next three steps agree with those of the layout that saved it.
-TEST(Resharding, AnyLayoutReadsWhatAnyOtherWroteAndTrainsOn) {
-  const std::vector<CompileOptions> layouts =
-      drawn_layouts_of_one_model(static_cast<std::size_t>(testing::runs(4, 40)));
+void reshard_all_ways(const std::vector<CompileOptions>& layouts) {
   const Corpus corpus = corpus_of(layouts.front().sequence);
   const Job job = job_of(layouts.front(), corpus, 4);
   const std::vector<Window> first{job.windows.front()};
@@ -122,7 +124,7 @@ TEST(Resharding, AnyLayoutReadsWhatAnyOtherWroteAndTrainsOn) {
       const SavedState again("again");
       (void)run_side(reader, corpus, {}, {}, load(saved),
                      [&](Session& session, World& world) { again.save(session, world); });
-      same_state(saved, again);
+      same_state(saved, again, layouts[b].model);
       const SideRecord resumed = run_side(reader, corpus, rest, rest_settings, load(again));
       const Comparison result =
           compare(resumed, straight, layouts[b].optimizer, rest_settings, verify_bound(layouts[b]));
@@ -134,6 +136,16 @@ TEST(Resharding, AnyLayoutReadsWhatAnyOtherWroteAndTrainsOn) {
       EXPECT_TRUE(resumed.account_equal);
     }
   }
+}
+
+TEST(Resharding, AnyLayoutReadsWhatAnyOtherWroteAndTrainsOn) {
+  reshard_all_ways(
+      drawn_layouts_of_one_model(static_cast<std::size_t>(testing::runs(4, 40)), tiny_llama(4, 2)));
+}
+
+TEST(Resharding, OfExpertsGoesFromAnyLayoutToAnyOther) {
+  reshard_all_ways(
+      drawn_layouts_of_one_model(static_cast<std::size_t>(testing::runs(2, 12)), tiny_qwen_moe()));
 }
 
 /// Of all ranks together: what is on the heap while they read, besides the State that they fill.

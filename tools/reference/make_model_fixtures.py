@@ -27,9 +27,17 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
+
+from published import published
 
 # This version refuses hidden_size % num_attention_heads != 0 even when head_dim is given
 # (transformers issue 46082); the model itself computes with head_dim.
@@ -128,6 +136,50 @@ CASES = {
         ),
         [[12], [7, 5]],
     ),
+    "mixtral": (
+        MixtralForCausalLM,
+        MixtralConfig,
+        {
+            **SMALL,
+            "num_hidden_layers": 2,
+            "intermediate_size": 12,
+            "sliding_window": 9,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+        },
+        [[13], [5, 8]],
+    ),
+    "qwen2-moe": (
+        Qwen2MoeForCausalLM,
+        Qwen2MoeConfig,
+        {
+            **SMALL,
+            "num_hidden_layers": 2,
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 6,
+            "shared_expert_intermediate_size": 10,
+            "norm_topk_prob": False,
+            "mlp_only_layers": [1],
+        },
+        [[11], [11]],
+    ),
+    "qwen3-moe": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig,
+        {
+            **SMALL,
+            "num_hidden_layers": 2,
+            "head_dim": 6,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 6,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 2,
+            "rope_theta": 100000.0,
+        },
+        [[12], [4, 8]],
+    ),
 }
 
 
@@ -164,11 +216,17 @@ def logits_by_document(model, tokens, lengths):
 def make(folder, model_class, config_class, keys, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     model = model_class(config_class(**keys)).eval()
+    if "num_experts_per_tok" in keys:
+        model.set_experts_implementation("eager")
     randomize(model, generator)
     folder.mkdir(parents=True, exist_ok=True)
     config = {"architectures": [model_class.__name__], "model_type": config_class.model_type, **keys}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    weights = {
+        stored: tensor.clone()
+        for name, weight in model.named_parameters()
+        for stored, tensor in published(name, weight.detach(), config_class.model_type)
+    }
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     model = model.double()
@@ -186,7 +244,8 @@ def make(folder, model_class, config_class, keys, lengths, seed):
         "loss": loss.detach().float(),
     }
     for name, weight in model.named_parameters():
-        expected["gradient." + name] = weight.grad.float().contiguous()
+        for stored, gradient in published(name, weight.grad.float(), config_class.model_type):
+            expected["gradient." + stored] = gradient
     save_file(expected, folder / "expected.safetensors")
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/fixtures/model/training/: 20 AdamW steps of PyTorch on a tiny Llama in float32.
+"""Makes tests/fixtures/model/training/ and training-mixtral/: 20 AdamW steps of PyTorch on a tiny
+model in float32.
 
     python3 -m venv VENV && VENV/bin/pip install torch transformers safetensors
     VENV/bin/python tools/reference/make_training_fixture.py [FOLDER]
 
-The folder holds config.json, model.safetensors (the initial weights) and training.json: the token
+Each folder holds config.json, model.safetensors (the initial weights) and training.json: the token
 rows of every step ([step][row][S + 1]; inputs are the first S, labels the last S), the optimizer's
 settings, and per variant (gradient clipping off, and at a norm of 1) the loss of each step before
 its update and the gradient norm before clipping. Weight decay acts on the matrices and embeddings,
@@ -17,7 +18,9 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+
+from published import published
 
 KEYS = dict(
     vocab_size=48,
@@ -33,6 +36,11 @@ KEYS = dict(
     eos_token_id=None,
     initializer_range=0.1,
 )
+EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+CASES = {
+    "training": (LlamaForCausalLM, LlamaConfig, KEYS),
+    "training-mixtral": (MixtralForCausalLM, MixtralConfig, {**KEYS, **EXPERTS}),
+}
 STEPS, ROWS, LENGTH = 20, 4, 16
 SETTINGS = dict(learning_rate=1e-3, betas=[0.9, 0.999], epsilon=1e-8, weight_decay=0.1)
 
@@ -73,17 +81,19 @@ def train(model, rows, clip):
     return {"gradient_clip": clip, "losses": losses, "gradient_norms": gradient_norms}
 
 
-def main():
-    here = pathlib.Path(__file__).resolve()
-    default = here.parents[2] / "tests/fixtures/model/training"
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
+def make(folder, model_class, config_class, keys):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
-    torch.set_num_threads(1)
-    model = LlamaForCausalLM(LlamaConfig(**KEYS)).train()
+    model = model_class(config_class(**keys)).train()
+    if "num_experts_per_tok" in keys:
+        model.set_experts_implementation("eager")
+    model_type = config_class.model_type
     initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    save_file(initial, folder / "model.safetensors", {"format": "pt"})
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **KEYS}
+    stored = {}
+    for name, weight in initial.items():
+        stored.update((n, tensor.clone()) for n, tensor in published(name, weight, model_type))
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    config = {"architectures": [model_class.__name__], "model_type": model_type, **keys}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
     rows = make_rows(torch.Generator().manual_seed(11))
@@ -95,6 +105,15 @@ def main():
     (folder / "training.json").write_text(json.dumps(result) + "\n")
     for variant in variants:
         print(variant)
+
+
+def main():
+    here = pathlib.Path(__file__).resolve()
+    default = here.parents[2] / "tests/fixtures/model"
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    torch.set_num_threads(1)
+    for name, case in CASES.items():
+        make(folder / name, *case)
 
 
 if __name__ == "__main__":
