@@ -1,4 +1,5 @@
 #include <map>
+#include <set>
 
 #include "base/error.hpp"
 #include "graph/graph.hpp"
@@ -78,17 +79,33 @@ class Differentiation {
     }
   }
 
-  /// The whole gradient of a value: its contributions, added once. -1 if there is none.
+  ValueId add(const std::vector<ValueId>& parts, ValueId value) {
+    return parts.size() == 1 ? parts.front()
+                             : graph_.make("add", parts, "d(" + graph_.value(value).name + ")",
+                                           graph_.value(value).dtype);
+  }
+
+  /// The whole gradient of a value: its contributions, added once. -1 if there is none. Those of
+  /// terms come last, to the sum of the others: where tp repeats a computation they are whole on
+  /// every rank and the others Partial, whose sum is so reduced once.
   ValueId total(ValueId value) {
     const auto found = contributions_.find(value);
     if (found == contributions_.end()) {
       return -1;
     }
-    const std::vector<ValueId> parts = found->second;
-    const ValueId sum = parts.size() == 1
-                            ? parts.front()
-                            : graph_.make("add", parts, "d(" + graph_.value(value).name + ")",
-                                          graph_.value(value).dtype);
+    std::vector<ValueId> parts;
+    std::vector<ValueId> terms;
+    for (const ValueId part : found->second) {
+      (of_terms_.contains(part) ? terms : parts).push_back(part);
+    }
+    if (!parts.empty()) {
+      terms.insert(terms.begin(), add(parts, value));
+    }
+    const bool of_term = terms.size() > 1 || of_terms_.contains(terms.front());
+    const ValueId sum = add(terms, value);
+    if (of_term) {
+      of_terms_.insert(sum);
+    }
     if (graph_.value(sum).gradient_of <
         0) {  // a gradient that passes through belongs to the value nearest the loss
       graph_.value(sum).gradient_of = value;
@@ -102,6 +119,15 @@ class Differentiation {
       return;
     }
     graph_.set_layer(forward.layer);
+    if (!forward.definition->seed.empty()) {
+      const ValueId input = forward.inputs.front();
+      const ValueId gradient =
+          graph_.make(forward.definition->seed, forward.inputs, "d(" + forward.name + ")",
+                      graph_.value(input).dtype, forward.parameters);
+      of_terms_.insert(gradient);
+      give(input, gradient);
+      return;
+    }
     const ValueId gradient = total(forward.outputs.front());
     if (gradient < 0) {
       return;
@@ -153,7 +179,11 @@ class Differentiation {
     }
     op.name = "d(" + forward.name + ")";
     graph_.append_gradient(std::move(op));
+    const bool of_term = of_terms_.contains(gradient) && !find_operator(rule.op).stops_partial;
     for (const auto& [value, contribution] : made) {
+      if (of_term) {
+        of_terms_.insert(contribution);
+      }
       give(value, contribution);
     }
   }
@@ -179,6 +209,9 @@ class Differentiation {
   Graph& graph_;
   std::vector<bool> needs_;
   std::map<ValueId, std::vector<ValueId>> contributions_;
+  /// Gradients to which a term of the loss (Operator::seed) has added, up to where Partial ones are
+  /// reduced anyway.
+  std::set<ValueId> of_terms_;
   std::map<ValueId, std::vector<ValueId>> parameter_contributions_;
 };
 

@@ -124,7 +124,8 @@ struct ModelGraph {
 /// Appends the five loss operators: row maximum, sum of exponentials, pick, token loss, sum.
 void append_loss(ModelGraph& model);
 
-/// Appends the backward of `model.loss` on the logical graph: contributions to one value are added
+/// Appends the backward of `model.loss`, and of the terms beside it (Operator::seed), on the
+/// logical graph: contributions to one value are added
 /// (in the order in which they arise) before they go on. `activation_gradient` dtype is that of
 /// each value; parameter gradients are float32. Throws ConfigError naming parameters that get no
 /// gradient although they are not frozen.

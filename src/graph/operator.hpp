@@ -64,6 +64,9 @@ struct Operator {
   int integer_output = -1;
   /// Most of a layer's arithmetic: selective recomputation keeps what it makes.
   bool expensive = false;
+  /// A term of the loss: differentiation starts here too, with this operator of the same inputs,
+  /// which makes the gradient of input 0. Empty: none.
+  std::string seed = {};
   /// Linear in each output gradient, but its backward resolves a Partial gradient first (norms:
   /// else their weights' gradients are Partial for nothing).
   bool stops_partial = false;

@@ -96,13 +96,27 @@ struct DispatchParameters {
   friend bool operator==(const DispatchParameters&, const DispatchParameters&) = default;
 };
 
+struct LoadParameters {
+  std::int64_t experts = 0;
+  friend bool operator==(const LoadParameters&, const LoadParameters&) = default;
+};
+
+/// Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6: coefficient * E * the sum over experts of
+/// the share of the micro-batch's slots that went to the expert, times its mean probability.
+/// Micro-batches count by their valid tokens.
+struct BalanceParameters {
+  double coefficient = 0;
+  friend bool operator==(const BalanceParameters&, const BalanceParameters&) = default;
+};
+
 struct NoParameters {
   friend bool operator==(const NoParameters&, const NoParameters&) = default;
 };
 
-using Parameters = std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
-                                AttentionParameters, GeluParameters, VocabularyParameters,
-                                DropoutParameters, RouteParameters, DispatchParameters>;
+using Parameters =
+    std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
+                 AttentionParameters, GeluParameters, VocabularyParameters, DropoutParameters,
+                 RouteParameters, DispatchParameters, LoadParameters, BalanceParameters>;
 
 struct View {
   std::byte* data = nullptr;
@@ -162,6 +176,10 @@ struct View {
 ///   expert_product  x[B,S,k,I], w[E,O,I], choice -> y[B,S,k,O]                each slot times the matrix of its expert
 ///   expert_product_grad_input   dy, w, choice -> dx
 ///   expert_product_grad_weight  x, choice, dy -> dw[E,O,I]*                   (zeros for an expert without a slot)
+///   expert_load     choice i[B,S,k], labels i[B,S] -> load f[E]               slots of each expert, of tokens with a label >= 0
+///   balance_loss    logits[B,S,E], load f[E], labels, count f[] -> f[]        coefficient * E / count * the sum over those tokens and
+///                   experts of load / sum(load) * softmax(logits); may accumulate
+///   balance_grad    logits, load, labels, count -> dlogits                    (the load is constant)
 // clang-format on
 struct KernelCall {
   std::string op;

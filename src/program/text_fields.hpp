@@ -76,6 +76,16 @@ void fields(Form& form, kernels::DispatchParameters& p) {
 }
 
 template <typename Form>
+void fields(Form& form, kernels::LoadParameters& p) {
+  form("experts", p.experts, 0);
+}
+
+template <typename Form>
+void fields(Form& form, kernels::BalanceParameters& p) {
+  form("coefficient", p.coefficient, 0);
+}
+
+template <typename Form>
 void fields(Form& form, SliceWork& work) {
   form("dim", work.dim, 0);
   form("start", work.start, 0);
@@ -190,8 +200,8 @@ void operands(HostOperands& host, Visit&& visit) {
 inline constexpr std::string_view kWorkWords[] = {"kernel",    "slice", "collective", "window",
                                                   "optimizer", "zero",  "copy",       "join"};
 inline constexpr std::string_view kParameterWords[] = {
-    "none", "einsum",     "norm",    "rope",  "attention",
-    "gelu", "vocabulary", "dropout", "route", "dispatch"};
+    "none",       "einsum",  "norm",  "rope",     "attention", "gelu",
+    "vocabulary", "dropout", "route", "dispatch", "load",      "balance"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);
 static_assert(std::size(kParameterWords) == std::variant_size_v<kernels::Parameters>);
 

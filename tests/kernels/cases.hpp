@@ -52,6 +52,7 @@ void PrintTo(const GradientCase& row, std::ostream* out);
 /// The rows of the operators of experts.
 void add_expert_product_cases(std::vector<Case>& all);
 void add_route_cases(std::vector<Case>& all);
+void add_balance_cases(std::vector<Case>& all);
 void add_slot_cases(std::vector<Case>& all);
 [[nodiscard]] std::vector<GradientCase> expert_gradient_cases();
 

@@ -90,6 +90,33 @@ GradientCase of_expert_product() {
               }};
 }
 
+/// The load is constant: a step of a finite difference moves no slot.
+GradientCase of_balance() {
+  const Shape logits = {2, 3, 4};
+  const std::vector<Tensor> constant = {
+      {{4}, {3, 0, 6, 1}}, integers({2, 3}, {5, -1, 0, 2, 7, -1}), {{}, {9}}};
+  const BalanceParameters parameters{0.3};
+  const auto inputs_of = [=](const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> all = {inputs[0]};
+    all.insert(all.end(), constant.begin(), constant.end());
+    return all;
+  };
+  return {.name = "balance",
+          .inputs = {normals(logits, 1)},
+          .differentiated = {0},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) {
+                return run("balance_loss", parameters, inputs_of(inputs), {Shape{}});
+              },
+          .gradient =
+              [=](const std::vector<Tensor>& inputs, const Values&,
+                  const std::vector<double>& d_output) {
+                Values grad = run("balance_grad", parameters, inputs_of(inputs), {logits});
+                for (double& value : grad[0]) value *= d_output[0];
+                return grad;
+              }};
+}
+
 /// Two operators of which each is the other's gradient.
 GradientCase of_pair(const std::string& op, const std::string& other, const Shape& from,
                      const Shape& to) {
@@ -180,6 +207,44 @@ void add_route_cases(std::vector<Case>& all) {
   }
 }
 
+void add_balance_cases(std::vector<Case>& all) {
+  for (const Shape& logits : {Shape{1, 1, 1}, Shape{2, 7, 8}, Shape{3, 65, 60}}) {
+    const Shape tokens = {logits[0], logits[1]};
+    std::vector<std::int64_t> labels;
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t i = 0; i < elements(tokens); ++i) {
+      labels.push_back(i % 5 == 3 ? -1 : i);
+      chosen.push_back((i * 37 + 11) % logits[2]);
+      chosen.push_back((i * i + 3) % logits[2]);
+    }
+    const Tensor label = integers(tokens, labels);
+    const Tensor choice = integers({logits[0], logits[1], 2}, chosen);
+    const Tensor empty = float32(normals({logits[2]}, 99));
+    const Parameters size = LoadParameters{logits[2]};
+    const Tensor load =
+        float32({empty.shape, run("expert_load", size, {choice, label}, {empty.shape})[0]});
+    const Tensor count = float32({{}, {37}});
+    const BalanceParameters parameters{0.7};
+    const std::string suffix = " " + to_text(logits);
+    const auto experts = static_cast<double>(logits[2]);
+    all.push_back({"expert_load" + suffix, "expert_load", size, {choice, label}, {empty}});
+    all.push_back({.name = "balance_loss" + suffix,
+                   .op = "balance_loss",
+                   .parameters = parameters,
+                   .inputs = {normals(logits, 1, 2), load, label, count},
+                   .outputs = {float32(normals({}, 99))},
+                   .summands = experts,
+                   .accumulating = {0}});
+    all.push_back({.name = "balance_grad" + suffix,
+                   .op = "balance_grad",
+                   .parameters = parameters,
+                   .inputs = {normals(logits, 1, 2), load, label, count},
+                   .outputs = {zeros(logits)},
+                   .summands = experts,
+                   .cancelling = 0.1});  // a share of 1 and its mean, where there is one expert
+  }
+}
+
 void add_slot_cases(std::vector<Case>& all) {
   for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 2, 40}, Shape{2, 9, 3, 1025}}) {
     const Shape token = {shape[0], shape[1], shape[3]};
@@ -222,6 +287,7 @@ std::vector<GradientCase> expert_gradient_cases() {
           of_route(3, false),
           of_route(5, true),
           of_expert_product(),
+          of_balance(),
           of_pair("dispatch", "combine", token, slots),
           of_pair("combine", "dispatch", slots, token),
           of_scale_rows(slots, {2, 3, 3}),

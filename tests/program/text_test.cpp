@@ -122,7 +122,7 @@ class Scatter {
     return {integer(), large(), pick<DType>(8), list<std::int64_t>([&] { return large(); })};
   }
   kernels::Parameters parameters() {
-    switch (choices_.below(10)) {
+    switch (choices_.below(12)) {
       case 0:
         return kernels::NoParameters{};
       case 1:
@@ -141,6 +141,10 @@ class Scatter {
         return kernels::RouteParameters{large(), choices_.coin()};
       case 8:
         return kernels::DispatchParameters{large()};
+      case 9:
+        return kernels::LoadParameters{large()};
+      case 10:
+        return kernels::BalanceParameters{number()};
       default:
         return kernels::DropoutParameters{number(), large(),
                                           list<std::int64_t>([&] { return large(); }),

@@ -12,7 +12,7 @@ namespace {
 /// of 9 that all tokens share, with a gate of its own.
 class ExpertModel {
  public:
-  ExpertModel(std::int64_t batch, std::int64_t sequence, bool normalize) {
+  ExpertModel(std::int64_t batch, std::int64_t sequence, bool normalize, bool balance = false) {
     Graph& g = model_.graph;
     const Shape rows = {batch, sequence};
     for (ValueId* input : {&model_.tokens, &model_.labels, &model_.positions, &model_.documents}) {
@@ -26,7 +26,7 @@ class ExpertModel {
     g.value(x).residual = true;
     for (int layer = 0; layer < 2; ++layer) {
       g.set_layer(layer);
-      x = make("add", {x, experts(x, layer, normalize)}, "residual");
+      x = make("add", {x, experts(x, layer, normalize, balance)}, "residual");
       g.value(x).residual = true;
     }
     g.set_layer(-1);
@@ -56,7 +56,7 @@ class ExpertModel {
   }
 
   /// The gates come before the last products, so that what is Partial of them under tp is small.
-  ValueId experts(ValueId x, int layer, bool normalize) {
+  ValueId experts(ValueId x, int layer, bool normalize, bool balance) {
     Graph& g = model_.graph;
     const std::string p = fmt::format("layers.{}.", layer);
     const ValueId y = make("rms_norm", {x, weight(p + "norm", {kD}, "d", layer)}, p + "norm",
@@ -68,6 +68,12 @@ class ExpertModel {
     const ValueId gate = route.outputs[0];
     const ValueId choice = route.outputs[1];
     const kernels::DispatchParameters slots{kChosen};
+    if (balance) {
+      const ValueId load =
+          make("expert_load", {choice, model_.labels}, p + "load", kernels::LoadParameters{kE});
+      make("balance_loss", {logits, load, model_.labels, model_.count}, p + "balance",
+           kernels::BalanceParameters{0.1});
+    }
     const ValueId xe = make("dispatch", {y}, p + "slots", slots);
     const auto product = [&](ValueId of, const char* name, const Shape& shape,
                              const std::string& letters) {
@@ -97,10 +103,49 @@ class ExpertModel {
   ModelGraph model_;
 };
 
+/// The loss and its terms.
+double loss_of(const ModelGraph& model, const test::Whole& values) {
+  double sum = values.at(model.loss).real.front();
+  for (const Op& op : model.graph.ops()) {
+    if (!op.definition->seed.empty()) {
+      sum += values.at(op.outputs.front()).real.front();
+    }
+  }
+  return sum;
+}
+
+// Central differences with step h are wrong by h^2 and by rounding, 1e-16 / h, of a loss of size 3:
+// 1e-9 with h = 1e-6. No choice of an expert changes within the step.
+TEST(Differentiate, GivesTheGradientOfTheLossAndItsTermsThroughExperts) {
+  const ExpertModel whole(2, 6, true, true);
+  const ModelGraph& model = whole.joint();
+  test::Whole data = test::make_data(model, 5);
+  const test::Whole values = test::run_whole(model, data);
+  EXPECT_GT(loss_of(model, values), values.at(model.loss).real.front() + 0.1);
+  constexpr double kStep = 1e-6;
+  for (const ParameterGradient& gradient : model.graph.parameter_gradients) {
+    std::vector<double>& weight = data.at(gradient.parameter).real;
+    for (const std::size_t i : {std::size_t{0}, weight.size() / 3, weight.size() - 1}) {
+      double expected = 0;
+      for (const ValueId part : gradient.contributions) {
+        expected += values.at(part).real[i];
+      }
+      const double at = weight[i];
+      weight[i] = at + kStep;
+      const double above = loss_of(model, test::run_whole(model, data));
+      weight[i] = at - kStep;
+      const double below = loss_of(model, test::run_whole(model, data));
+      weight[i] = at;
+      EXPECT_NEAR(expected, (above - below) / (2 * kStep), 1e-7)
+          << model.graph.value(gradient.parameter).name << " " << i;
+    }
+  }
+}
+
 // 2e-13: as in sharding_test.cpp.
 TEST(Reassemble, EveryValueOfExpertsEqualsTheUnshardedOne) {
   for (const bool normalize : {true, false}) {
-    const ExpertModel whole(3, 12, normalize);
+    const ExpertModel whole(3, 12, normalize, !normalize);
     const ModelGraph& model = whole.joint();
     const test::Whole data = test::make_data(model, 11);
     const test::Whole expected = test::run_whole(model, data);
@@ -130,6 +175,19 @@ TEST(Collectives, OfExpertsUnderTensorParallelismAreMegatronsTwo) {
   const ShardedGraph sharded = propagate(whole.joint(), Mesh({{"tp", 2}}), {});
   EXPECT_EQ(collectives_text(whole.joint(), sharded, 0),
             "forward all_reduce tp layers.0.mlp\n"
+            "backward all_reduce tp d(layers.0.norm)\n");
+}
+
+// How many tokens an expert has is known on all of them: E numbers a layer, and the logits'
+// gradient, which every rank of tp has whole of the balance and in part of the gates.
+TEST(Collectives, OfABalanceLossAreOneMoreForwardAndUnderTensorParallelismOneBackward) {
+  const ExpertModel whole(4, 12, true, true);
+  const ModelGraph& model = whole.joint();
+  EXPECT_EQ(collectives_text(model, propagate(model, Mesh({{"dp", 2}, {"cp", 2}}), {}), 0),
+            "forward all_reduce dp+cp layers.0.load\n");
+  EXPECT_EQ(collectives_text(model, propagate(model, Mesh({{"tp", 2}}), {}), 0),
+            "forward all_reduce tp layers.0.mlp\n"
+            "backward all_reduce tp d(layers.0.router_logits)\n"
             "backward all_reduce tp d(layers.0.norm)\n");
 }
 

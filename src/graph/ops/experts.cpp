@@ -184,11 +184,63 @@ std::vector<Operator> scale_rows() {
   return {op, grad};
 }
 
+Operator expert_load() {
+  Operator op;
+  op.name = "expert_load";
+  op.shapes = [](const kernels::Parameters& parameters, const Shapes&) -> Shapes {
+    return {{std::get<kernels::LoadParameters>(parameters).experts}};
+  };
+  op.signatures = [](const kernels::Parameters&, const Shapes&, const Shapes&) {
+    return std::vector<Signature>{all_replicate(2, 1),
+                                  {{shard(0), shard(0)}, {partial()}, false},
+                                  {{shard(1), shard(1)}, {partial()}, false}};
+  };
+  op.flops = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
+    return static_cast<double>(elements(inputs.at(0)));
+  };
+  return op;
+}
+
+/// logits [B,S,E], load [E], labels [B,S], count []. The load is that of all tokens of the
+/// micro-batch: Replicate wherever tokens are cut.
+auto balance_signatures(bool loss) {
+  return [loss](const kernels::Parameters&, const Shapes&, const Shapes&) {
+    std::vector<Signature> result{all_replicate(4, 1)};
+    for (int d = 0; d < 2; ++d) {
+      result.push_back(
+          {{shard(d), replicate(), shard(d), replicate()}, {loss ? partial() : shard(d)}, false});
+    }
+    return result;
+  };
+}
+
+/// The gradient's signatures are its own, as those of loss_grad: nothing flows into it.
+std::vector<Operator> balance() {
+  Operator loss;
+  loss.name = "balance_loss";
+  loss.shapes = [](const kernels::Parameters&, const Shapes&) -> Shapes { return {Shape{}}; };
+  loss.signatures = balance_signatures(true);
+  loss.flops = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
+    return 8 * static_cast<double>(elements(inputs.at(0)));
+  };
+  loss.seed = "balance_grad";
+  Operator grad;
+  grad.name = "balance_grad";
+  grad.shapes = [](const kernels::Parameters&, const Shapes& inputs) -> Shapes {
+    SW_CHECK(inputs.size() == 4 && inputs[0].size() == 3 && inputs[1] == Shape{inputs[0][2]},
+             "balance_grad of {} with the load {}", to_text(inputs.at(0)), to_text(inputs.at(1)));
+    return {inputs[0]};
+  };
+  grad.signatures = balance_signatures(false);
+  grad.flops = flops_per_output(10);
+  return {loss, grad};
+}
+
 }  // namespace
 
 std::vector<Operator> experts() {
-  std::vector<Operator> all = {dispatch(), combine()};
-  for (const auto& part : {route(), expert_product(), scale_rows()}) {
+  std::vector<Operator> all = {dispatch(), combine(), expert_load()};
+  for (const auto& part : {route(), expert_product(), scale_rows(), balance()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -14,7 +14,7 @@ std::vector<Operator> all_operators() {
        {einsum_operators(), elementwise_operators(), bias_operators(), dropout_operators(),
         norm_operators(), rope_operators(), attention_operators(), attention_grad_operators(),
         embedding_operators(), loss_operators(), route_operators(), slot_operators(),
-        expert_product_operators()}) {
+        expert_product_operators(), balance_operators()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

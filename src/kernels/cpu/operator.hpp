@@ -51,6 +51,7 @@ struct Operator {
 [[nodiscard]] std::vector<Operator> route_operators();
 [[nodiscard]] std::vector<Operator> slot_operators();
 [[nodiscard]] std::vector<Operator> expert_product_operators();
+[[nodiscard]] std::vector<Operator> balance_operators();
 
 /// Runs body(tile, thread) over a team without the allocation that a std::function of a larger
 /// lambda costs.

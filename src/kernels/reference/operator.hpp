@@ -23,6 +23,7 @@ struct Operator {
 [[nodiscard]] std::vector<Operator> embedding_operators();
 [[nodiscard]] std::vector<Operator> loss_operators();
 [[nodiscard]] std::vector<Operator> expert_operators();
+[[nodiscard]] std::vector<Operator> balance_operators();
 
 /// Input `index` as float64; throws InternalError when it has another type.
 [[nodiscard]] const double* doubles(const KernelCall& call, std::size_t index);

@@ -29,9 +29,9 @@ T* written(const KernelCall& call, std::size_t index, DType dtype, std::size_t v
 /// The only list of references.
 std::vector<Operator> all_operators() {
   std::vector<Operator> all;
-  for (const auto& part :
-       {einsum_operators(), elementwise_operators(), norm_operators(), rope_operators(),
-        attention_operators(), embedding_operators(), loss_operators(), expert_operators()}) {
+  for (const auto& part : {einsum_operators(), elementwise_operators(), norm_operators(),
+                           rope_operators(), attention_operators(), embedding_operators(),
+                           loss_operators(), expert_operators(), balance_operators()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
