@@ -29,6 +29,9 @@ std::vector<Key> model_and_data_keys() {
       {"model", "config", [](RunOptions& o) -> Field { return TableField{&o.model.config}; },
        "The keys of a Hugging Face config.json. Exactly one of `preset`, `path` and this table."},
 
+      {"model", "balance_loss", SW_FIELD(model.balance_loss),
+       "Coefficient of the loss that keeps experts equally loaded; 0 = none."},
+
       {"data", "train", SW_FIELD(data.train),
        "Files or patterns: text, JSONL (`text`, or `prompt` and `completion`) or a token set."},
       {"data", "validation", SW_FIELD(data.validation), "Held-out files."},

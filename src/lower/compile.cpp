@@ -88,7 +88,7 @@ Compilation::Compilation(CompileOptions options)
     freeze(model.graph, options_.freeze);
     return model;
   };
-  forward_ = make(without_dropout(options_.model));
+  forward_ = make(for_evaluation(options_.model));
   check_sizes(forward_, mesh_, sharding);
   stages_ = cut_into_stages(forward_, options_.parallel);
   order_ = order_of(options_, stages_);

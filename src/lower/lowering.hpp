@@ -28,7 +28,7 @@ class Lowering {
   void insert_gradient_reductions();
   /// Gradients of weights that two stages use.
   void emit_tied_reductions();
-  /// The loss over all ranks.
+  /// The loss over all ranks, and the balance losses.
   void emit_loss_reduction();
   /// Norm, verdict, update, and the gathering of parameters.
   void emit_update();
@@ -149,6 +149,8 @@ class Lowering {
   // window.cpp
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
                        const Operand& operand);
+  void emit_scalar_reduction(const std::string& name, CopyId scalar, const Operand& operand,
+                             bool here);
   void emit_optimizer(const Unit& unit);
   Instruction weight_gather(const std::vector<std::size_t>& units);
   [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
@@ -205,6 +207,7 @@ class Lowering {
   std::vector<int> gradient_of_copy_;  ///< per copy: index into sharded_.gradients, -1
   std::map<ValueId, std::pair<std::size_t, std::size_t>>
       member_of_;                      ///< parameter -> (unit, member)
+  bool balance_written_ = false;       ///< by an earlier layer or micro-batch of this rank
   std::vector<int> gradient_written_;  ///< per gradient: the micro-batch that last wrote or added
                                        ///< to its accumulator, -1
   std::map<std::pair<std::vector<int>, StreamId>, GroupId> groups_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "lower/lowering.hpp"
@@ -336,6 +337,8 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
       call.accumulate[i] = accumulates(gradient);
     } else if (copy(step.outputs[i]).value == model_.loss) {
       call.accumulate[i] = micro_batch_ > 0;
+    } else if (!op.definition->seed.empty()) {
+      call.accumulate[i] = std::exchange(balance_written_, true);
     }
   }
   const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);

@@ -45,6 +45,9 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   program_.host.valid_count = {state.scalars_count, 0, DType::Int64, {1}};
   program_.host.count = {state.count, 0, DType::Float32, {}};
   program_.host.loss = {state.loss, 0, DType::Float32, {}};
+  if (sharded.term >= 0) {
+    program_.host.balance = {state.balance, 0, DType::Float32, {}};
+  }
   if (model.dropout_key >= 0) {
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
@@ -146,6 +149,11 @@ Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::
     return program_.host.loss;
   }
   const Operator& definition = *model_.graph.op(step.op).definition;
+  if (!definition.seed.empty()) {
+    SW_CHECK(copy(id).sharding == copy(sharded_.term).sharding, "{} and {} do not lie alike",
+             value(id).name, value(sharded_.term).name);
+    return program_.host.balance;
+  }
   if (index == 0 && definition.in_place >= 0) {
     const CopyId input = step.inputs[static_cast<std::size_t>(definition.in_place)];
     const Placed& there = placed_[static_cast<std::size_t>(input)];

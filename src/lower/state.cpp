@@ -69,6 +69,9 @@ class Planner {
     plan_.scalars_count = scalar("valid_count", lane_, 8);
     plan_.count = scalar("count", Lane::Private, 4);
     plan_.loss = scalar("loss", lane_, 4);
+    if (sharded_.term >= 0) {
+      plan_.balance = scalar("balance loss", lane_, 4);
+    }
     plan_.dropout_key = scalar("dropout_key", Lane::Private, 16);
     if (plan_.options.train) {
       plan_.norm_words = scalar("norm_words", lane_, std::int64_t{8} * kernels::ExactSum::kWords);

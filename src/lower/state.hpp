@@ -70,7 +70,8 @@ struct StatePlan {
   /// that keep the same slice, with this one. Without: all of the data group, and this rank alone.
   std::vector<int> shard_group, replica_group;
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
-  BufferId count = -1, loss = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
+  BufferId count = -1, loss = -1, balance = -1, norm_words = -1, settings = -1, verdict = -1,
+           dropout_key = -1;
 
   /// What this rank keeps of a unit from step to step, as ranges of the unit: the slice from the
   /// ZeRO level that cuts it, else all.

@@ -38,23 +38,35 @@ void Lowering::emit_count() {
 }
 
 void Lowering::emit_loss_reduction() {
+  const int pp = sharded_.mesh.find("pp");
+  const bool here = pp < 0 || options_.stages.stage_of(options_.stages.segments() - 1) == stage();
+  emit_scalar_reduction("loss", sharded_.loss, program_.host.loss, here);
+  if (sharded_.term >= 0) {
+    emit_scalar_reduction("balance loss", sharded_.term, program_.host.balance, balance_written_);
+  }
+}
+
+/// A sum over the axes on which `scalar` is Partial, and over the stages: zero where others have
+/// it.
+void Lowering::emit_scalar_reduction(const std::string& name, CopyId scalar, const Operand& operand,
+                                     bool here) {
   std::vector<int> axes;
-  const Sharding& sharding = copy(sharded_.loss).sharding;
+  const Sharding& sharding = copy(scalar).sharding;
   const int pp = sharded_.mesh.find("pp");
   for (int axis = 0; axis < static_cast<int>(sharding.size()); ++axis) {
     if (axis == pp || sharding[static_cast<std::size_t>(axis)].is_partial()) {
       axes.push_back(axis);
     }
   }
-  if (pp >= 0 && options_.stages.stage_of(options_.stages.segments() - 1) != stage()) {
-    Instruction none;  // another stage has the loss
-    none.name = "no loss";
+  if (!here) {
+    Instruction none;
+    none.name = "no " + name;
     none.phase = Phase::Window;
     none.work = ZeroWork{};
-    none.outputs = {program_.host.loss};
+    none.outputs = {operand};
     emit(std::move(none));
   }
-  emit_all_reduce("loss", axes, program_.host.loss);
+  emit_all_reduce(name, axes, operand);
 }
 
 void Lowering::emit_update() {

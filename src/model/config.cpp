@@ -112,6 +112,21 @@ void check_heads(const ModelConfig& config, const std::string& where) {
   }
 }
 
+/// The model that `options` names.
+ModelConfig named_config(const ModelOptions& options) {
+  if (!options.preset.empty()) {
+    return preset(options.preset);
+  }
+  if (!options.config.empty()) {
+    return config_from_json(options.config, "model.config");
+  }
+  if (options.path.empty()) {
+    throw ConfigError("model: nothing says what the model is; give preset, path or [model.config]");
+  }
+  const std::filesystem::path file = std::filesystem::path(options.path) / "config.json";
+  return config_from_json(read_whole_file(file, kMaxConfigBytes), file.string());
+}
+
 }  // namespace
 
 ModelConfig config_from_json(std::string_view text, std::string_view where) {
@@ -147,17 +162,15 @@ std::string to_json(const ModelConfig& config, DType stored) {
 }
 
 ModelConfig model_config(const ModelOptions& options) {
-  if (!options.preset.empty()) {
-    return preset(options.preset);
+  ModelConfig config = named_config(options);
+  config.balance_loss = options.balance_loss;
+  if (config.balance_loss > 0 && config.experts == 0) {
+    throw ConfigError(
+        fmt::format("model.balance_loss = {} is for models with experts, and a {} has none; set it "
+                    "to 0",
+                    config.balance_loss, config.model_type));
   }
-  if (!options.config.empty()) {
-    return config_from_json(options.config, "model.config");
-  }
-  if (options.path.empty()) {
-    throw ConfigError("model: nothing says what the model is; give preset, path or [model.config]");
-  }
-  const std::filesystem::path file = std::filesystem::path(options.path) / "config.json";
-  return config_from_json(read_whole_file(file, kMaxConfigBytes), file.string());
+  return config;
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {
@@ -175,10 +188,11 @@ std::int64_t active_parameter_count(const ModelConfig& config) {
          layers * (config.experts - config.experts_per_token) * of_one_expert;
 }
 
-ModelConfig without_dropout(ModelConfig config) {
+ModelConfig for_evaluation(ModelConfig config) {
   config.embedding_dropout = 0;
   config.residual_dropout = 0;
   config.attention_dropout = 0;
+  config.balance_loss = 0;
   return config;
 }
 

@@ -50,6 +50,8 @@ struct ModelConfig {
   /// Carried so that a published folder can be read, generated from and written back; `build`
   /// refuses to train with it.
   double attention_dropout = 0;
+  /// Not of config.json: coefficient of the routers' balance loss in training; 0 = none.
+  double balance_loss = 0;
   double initializer_range = 0.02;
   std::int64_t window = 0;  ///< attention sees this many positions back, itself included; 0 = all
   std::int64_t bos = -1;    ///< token ids; -1 = none
@@ -82,7 +84,7 @@ struct ModelConfig {
 /// Of those, what a token is multiplied with: of the experts only the chosen.
 [[nodiscard]] std::int64_t active_parameter_count(const ModelConfig& config);
 
-/// The same model with every dropout off: for validation and generation.
-[[nodiscard]] ModelConfig without_dropout(ModelConfig config);
+/// The same model with every dropout and the balance loss off: for validation and generation.
+[[nodiscard]] ModelConfig for_evaluation(ModelConfig config);
 
 }  // namespace sw

@@ -70,6 +70,7 @@ ValueId forward(Forward& f, ValueId x, const std::string& layer_prefix) {
   const ValueId logits = f.float32_product("bsd,ed->bse", x, names.router(), "router_logits");
   const std::vector<ValueId> routed = f.make_all(
       "route", {logits}, "route", kernels::RouteParameters{c.experts_per_token, c.normalize_gates});
+  f.balance_loss(logits, routed.at(1));
   const auto product = [&](ValueId rows, const char* weight, std::string_view as) {
     return f.make("expert_product", {rows, f.weight(names.expert(weight)), routed.at(1)}, as);
   };

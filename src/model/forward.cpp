@@ -85,6 +85,20 @@ ValueId Forward::dropout(ValueId x, double rate, std::string_view name) {
   return make("dropout", {x, model_.dropout_key}, name, parameters);
 }
 
+void Forward::balance_loss(ValueId router_logits, ValueId choice) {
+  if (config_.balance_loss == 0) {
+    return;
+  }
+  Graph& graph = model_.graph;
+  const auto layers = config_.layers - static_cast<std::int64_t>(config_.dense_layers.size());
+  const double coefficient = config_.balance_loss * static_cast<double>(config_.experts_per_token) /
+                             static_cast<double>(layers);
+  const ValueId load = graph.make("expert_load", {choice, model_.labels}, named("expert_load"),
+                                  DType::Float32, kernels::LoadParameters{config_.experts});
+  graph.make("balance_loss", {router_logits, load, model_.labels, model_.count},
+             named("balance_loss"), DType::Float32, kernels::BalanceParameters{coefficient});
+}
+
 ValueId Forward::residual(ValueId x) {
   model_.graph.value(x).residual = true;
   return x;

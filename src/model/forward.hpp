@@ -40,6 +40,9 @@ class Forward {
   [[nodiscard]] ValueId attention(ValueId query, ValueId key, ValueId value);
   /// x itself when the rate is 0.
   [[nodiscard]] ValueId dropout(ValueId x, double rate, std::string_view name);
+  /// Adds to the loss what keeps the experts of a layer about equally loaded, if the model wants
+  /// it.
+  void balance_loss(ValueId router_logits, ValueId choice);
   /// Part of the residual stream from here on.
   ValueId residual(ValueId x);
   /// x times a parameter, in float32.

@@ -102,7 +102,8 @@ std::vector<Access> host_writes(const Program& program) {
 
 std::vector<Access> host_reads(const Program& program) {
   Collector collector(program, "host");
-  for (const Operand* operand : {&program.host.loss, &program.host.count, &program.host.verdict}) {
+  for (const Operand* operand :
+       {&program.host.loss, &program.host.balance, &program.host.count, &program.host.verdict}) {
     collector.add(*operand, true, false);
   }
   return std::move(collector.list);

@@ -189,6 +189,7 @@ struct HostOperands {
   Operand settings;     ///< float64 [kSettings]: written
   Operand dropout_key;  ///< int64 [2]: seed, step: written
   Operand loss;         ///< float32 []: read: the window's loss
+  Operand balance;      ///< float32 []: read: the window's balance losses
   Operand count;        ///< float32 []: read
   Operand verdict;      ///< float64 [kVerdict]: read
   friend bool operator==(const HostOperands&, const HostOperands&) = default;

@@ -192,6 +192,7 @@ void operands(HostOperands& host, Visit&& visit) {
   visit("settings", host.settings);
   visit("dropout_key", host.dropout_key);
   visit("loss", host.loss);
+  visit("balance", host.balance);
   visit("count", host.count);
   visit("verdict", host.verdict);
 }

@@ -126,6 +126,7 @@ void check_host(const Program& program) {
   is("settings", program.host.settings, DType::Float64, {kSettings});
   is("dropout_key", program.host.dropout_key, DType::Int64, {2});
   is("loss", program.host.loss, DType::Float32, {});
+  is("balance", program.host.balance, DType::Float32, {});
   is("count", program.host.count, DType::Float32, {});
   is("verdict", program.host.verdict, DType::Float64, {kVerdict});
 }

@@ -195,6 +195,7 @@ SideRecord run_side(const Compilation& compilation, const Corpus& corpus,
       put_together(session.owned_state(), "weight", step.weights);
       if (world.rank() == 0) {
         step.loss = result.loss;
+        step.balance_loss = result.balance_loss.value_or(0);
         step.valid_tokens = result.valid_tokens;
         step.gradient_norm = result.gradient_norm;
         step.applied = result.applied;
@@ -253,8 +254,11 @@ Comparison compare(const SideRecord& a, const SideRecord& b, const OptimizerOpti
     losses_equal =
         losses_equal &&
         std::abs(a.steps[s].loss - b.steps[s].loss) <= bound * std::abs(b.steps[s].loss) &&
+        std::abs(a.steps[s].balance_loss - b.steps[s].balance_loss) <=
+            bound * std::abs(b.steps[s].balance_loss) &&
         a.steps[s].applied == b.steps[s].applied;
     result.bit_identical = result.bit_identical && a.steps[s].loss == b.steps[s].loss &&
+                           a.steps[s].balance_loss == b.steps[s].balance_loss &&
                            same_bits(a.steps[s].gradients, b.steps[s].gradients) &&
                            same_bits(a.steps[s].weights, b.steps[s].weights);
   }

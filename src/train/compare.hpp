@@ -17,6 +17,7 @@ using LogicalTensors = std::map<std::string, std::vector<float>>;
 
 struct StepRecord {
   double loss = 0;
+  double balance_loss = 0;  ///< 0: none
   std::int64_t valid_tokens = 0;
   double gradient_norm = 0;
   bool applied = true;

@@ -54,6 +54,9 @@ std::string to_json_line(const StepMetrics& metrics) {
   Json line;
   line["step"] = metrics.step;
   line["loss"] = number(metrics.loss);
+  if (metrics.balance_loss.has_value()) {
+    line["balance_loss"] = *metrics.balance_loss;
+  }
   line["tokens"] = metrics.tokens;
   line["valid_tokens"] = metrics.valid_tokens;
   line["samples"] = metrics.samples;

@@ -14,6 +14,7 @@ namespace sw {
 struct StepMetrics {
   std::int64_t step = 0;
   std::optional<double> loss;  ///< none: a window without a valid token, which is not run
+  std::optional<double> balance_loss;
   std::int64_t tokens = 0;
   std::int64_t valid_tokens = 0;
   std::int64_t samples = 0;

@@ -264,6 +264,11 @@ StepResult Session::run(Executor& executor, const Program& program) {
   std::memcpy(&loss, memory_->address(program, program.host.loss), sizeof(loss));
   std::memcpy(&count, memory_->address(program, program.host.count), sizeof(count));
   result.loss = loss;
+  if (program.host.balance.buffer >= 0) {
+    float balance = 0;
+    std::memcpy(&balance, memory_->address(program, program.host.balance), sizeof(balance));
+    result.balance_loss = balance;
+  }
   result.valid_tokens = static_cast<std::int64_t>(count);
   const Ledger now = executor.ledger();
   result.communication_seconds = total_seconds(now, &LedgerEntry::seconds);

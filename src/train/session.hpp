@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct StepSettings {
 /// What the host reads after it; equal on all ranks but for the times.
 struct StepResult {
   double loss = 0;
+  std::optional<double> balance_loss;  ///< of a model that has one; not in `loss`
   std::int64_t valid_tokens = 0;
   double gradient_norm = 0;
   bool applied =

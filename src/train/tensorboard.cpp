@@ -118,6 +118,7 @@ void EventsFile::add(const StepMetrics& metrics) {
   };
   const std::pair<const char*, const std::optional<double>&> where_known[] = {
       {"loss/train", metrics.loss},
+      {"loss/balance", metrics.balance_loss},
       {"loss/validation", metrics.validation_loss},
       {"gradient_norm", metrics.gradient_norm},
       {"mfu", metrics.mfu},

@@ -213,6 +213,7 @@ class RankTrainer {
                              {line.learning_rate, plan_.options.optimizer.gradient_clip,
                               state_.updates + 1, state_.seed, state_.step});
       line.loss = result.loss;
+      line.balance_loss = result.balance_loss;
       line.gradient_norm = result.gradient_norm;
       if (!result.applied) {
         line.skipped = std::isfinite(result.loss) ? "non-finite gradients" : "non-finite loss";

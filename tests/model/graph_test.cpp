@@ -122,7 +122,7 @@ TEST(ModelGraph, EveryDropoutHasAStreamOfItsOwn) {
 }
 
 TEST(ModelGraph, WithoutDropoutThereIsNone) {
-  const ModelGraph model = build(without_dropout(gpt2_with_dropout()), 2, 4, DType::Float32);
+  const ModelGraph model = build(for_evaluation(gpt2_with_dropout()), 2, 4, DType::Float32);
   EXPECT_TRUE(ops_named(model.graph, "dropout").empty());
   EXPECT_EQ(model.dropout_key, -1);
 }
@@ -137,7 +137,7 @@ TEST(ModelGraph, WhatTheModelCannotDoIsRefused) {
   EXPECT_THAT(refused(preset("gpt2"), 0, 8), HasSubstr("0 sequences"));
   const ModelConfig published = config_from_json(R"({"model_type": "gpt2"})", "config.json");
   EXPECT_THAT(refused(published, 1, 8), HasSubstr("attn_pdrop = 0.1"));
-  EXPECT_EQ(refused(without_dropout(published), 1, 8), "");
+  EXPECT_EQ(refused(for_evaluation(published), 1, 8), "");
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ void give_experts(ModelConfig& config, bool qwen) {
     config.shared_feed_forward = 19;
     config.normalize_gates = false;
     config.dense_layers = {1};
+    config.balance_loss = 0.3;
   } else {
     config.feed_forward = config.expert_feed_forward;
   }

@@ -132,6 +132,27 @@ TEST(Layouts, OfGpt2WithDropoutEqualOneRank) {
   }
 }
 
+/// Of routers that know nothing yet all probabilities are nearly 1/E, and then the shares, which
+/// add up to k, do not matter: coefficient times k. It is not in the loss, which is the same to the
+/// bit where weights are, and it is trained: of a frozen router it would be the same again.
+TEST(BalanceLoss, IsReportedBesideTheLossAndMovesTheRouter) {
+  CompileOptions options = options_of(tiny_qwen_moe(), 2, 1);
+  options.model.layers = 3;  // of which the second has no experts
+  options.parallel.layout.pp = 3;
+  const double coefficient = options.model.balance_loss;
+  const SideRecord with = run(options, 2);
+  options.model.balance_loss = 0;
+  const SideRecord without = run(options, 2);
+  EXPECT_NEAR(with.steps[0].balance_loss, 2 * coefficient, 0.05 * coefficient);
+  EXPECT_EQ(without.steps[0].balance_loss, 0);
+  EXPECT_EQ(with.steps[0].loss, without.steps[0].loss);
+  EXPECT_NE(with.steps[1].loss, without.steps[1].loss);
+  const auto router = [](const SideRecord& side) {
+    return side.steps[0].gradients.at("model.layers.2.mlp.gate.weight");
+  };
+  EXPECT_FALSE(router(with) == router(without));
+}
+
 /// Among them more tp ranks than KV heads, and expert layers beside layers without.
 TEST(Layouts, OfExpertsEqualOneRank) {
   for (const auto& [dp, cp, tp, pp, zero] :
