@@ -77,8 +77,7 @@ std::string to_toml(const RunOptions& options) {
         out += config_section(options.model.config);
       }
       section = key.section;
-      const bool only_config = section == "model" && !options.model.config.empty();
-      out += only_config ? "" : fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
+      out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
     const std::string value = to_toml(key, copy);
     if (!is_left_out(key, value)) {

@@ -26,11 +26,10 @@ std::vector<Key> model_and_data_keys() {
   return {
       {"model", "preset", SW_FIELD(model.preset), "A built-in model."},
       {"model", "path", SW_FIELD(model.path), "A Hugging Face model folder."},
-      {"model", "config", [](RunOptions& o) -> Field { return TableField{&o.model.config}; },
-       "The keys of a Hugging Face config.json. Exactly one of `preset`, `path` and this table."},
-
       {"model", "balance_loss", SW_FIELD(model.balance_loss),
        "Coefficient of the loss that keeps experts equally loaded; 0 = none."},
+      {"model", "config", [](RunOptions& o) -> Field { return TableField{&o.model.config}; },
+       "The keys of a Hugging Face config.json. Exactly one of `preset`, `path` and this table."},
 
       {"data", "train", SW_FIELD(data.train),
        "Files or patterns: text, JSONL (`text`, or `prompt` and `completion`) or a token set."},

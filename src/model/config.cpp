@@ -1,5 +1,6 @@
 #include "model/config.hpp"
 
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -164,6 +165,10 @@ std::string to_json(const ModelConfig& config, DType stored) {
 ModelConfig model_config(const ModelOptions& options) {
   ModelConfig config = named_config(options);
   config.balance_loss = options.balance_loss;
+  if (!(config.balance_loss >= 0) || std::isinf(config.balance_loss)) {
+    throw ConfigError(fmt::format(
+        "model.balance_loss = {} is no coefficient of a loss; use 0 or more", config.balance_loss));
+  }
   if (config.balance_loss > 0 && config.experts == 0) {
     throw ConfigError(
         fmt::format("model.balance_loss = {} is for models with experts, and a {} has none; set it "

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "base/error.hpp"
@@ -258,6 +259,22 @@ TEST(ModelOptionsOfARun, NameAModelInOneOfThreeWays) {
   EXPECT_EQ(model_config({.preset = "", .path = "", .config = R"({"model_type": "llama"})"}),
             read(R"("model_type": "llama")"));
   EXPECT_THAT(refusal<ConfigError>([] { (void)model_config({}); }), HasSubstr("preset, path"));
+  EXPECT_EQ(model_config({.preset = "mixtral-tiny", .path = "", .config = "", .balance_loss = 0.1})
+                .balance_loss,
+            0.1);
+  EXPECT_THAT(
+      refusal<ConfigError>([] {
+        (void)model_config({.preset = "gpt2", .path = "", .config = "", .balance_loss = 0.1});
+      }),
+      HasSubstr("a gpt2 has none"));
+  for (const double coefficient : {-0.1, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(
+        refusal<ConfigError>([&] {
+          (void)model_config(
+              {.preset = "mixtral-tiny", .path = "", .config = "", .balance_loss = coefficient});
+        }),
+        HasSubstr("use 0 or more"));
+  }
   EXPECT_THAT(
       refusal<Error>([] { (void)model_config({.preset = "", .path = "/nowhere", .config = ""}); }),
       HasSubstr("/nowhere/config.json"));

@@ -134,7 +134,7 @@ TEST(Layouts, OfGpt2WithDropoutEqualOneRank) {
 
 /// Of routers that know nothing yet all probabilities are nearly 1/E, and then the shares, which
 /// add up to k, do not matter: coefficient times k. It is not in the loss, which is the same to the
-/// bit where weights are, and it is trained: of a frozen router it would be the same again.
+/// bit as long as the weights are.
 TEST(BalanceLoss, IsReportedBesideTheLossAndMovesTheRouter) {
   CompileOptions options = options_of(tiny_qwen_moe(), 2, 1);
   options.model.layers = 3;  // of which the second has no experts
