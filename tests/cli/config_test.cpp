@@ -214,9 +214,9 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
             "run.toml: parallel.pipeline = \"pipedream\": asynchronous pipelining with weight "
             "stashing is not in this version");
   EXPECT_EQ(unsupported("", {"parallel.cp=2"}), "accepted");
-  EXPECT_THAT(unsupported("", {"parallel.cp=2", "parallel.context=all_to_all"}),
-              HasSubstr("parallel.context = \"all_to_all\": context parallelism other than"));
-  EXPECT_EQ(unsupported("", {"parallel.cp=2", "parallel.context=gather"}), "accepted");
+  for (const char* context : {"parallel.context=gather", "parallel.context=all_to_all"}) {
+    EXPECT_EQ(unsupported("", {"parallel.cp=2", context}), "accepted");
+  }
   for (const char* set : {"parallel.pipeline=pipedream", "parallel.pipeline=pipedream_2bw",
                           "train.precision=float16", "parallel.communicator=mpi",
                           "parallel.communicator=nccl", "parallel.gather_before_dispatch=true"}) {
