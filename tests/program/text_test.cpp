@@ -78,7 +78,7 @@ class Scatter {
     p.batches = list<BatchSlot>([&] {
       return BatchSlot{operand(), operand(), operand(), operand()};
     });
-    p.host = {operand(), operand(), operand(), operand(), operand(), operand()};
+    p.host = {operand(), operand(), operand(), operand(), operand(), operand(), operand()};
     p.private_bytes = large();
     p.window_bytes = large();
     p.notes = list<std::string>([&] { return text(); });
