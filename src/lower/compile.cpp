@@ -227,6 +227,12 @@ std::vector<std::string> Compilation::notes() const {
     notes.push_back(
         "cp cuts the sequence in order, because of dropout: later ranks have more attention to do");
   }
+  if (options_.model.experts > 0 && options_.precision == DType::BFloat16) {
+    notes.push_back(
+        "experts in bfloat16: where two are nearly equal for a token, a layout that adds in "
+        "another "
+        "order may choose the other one, and verify's bound is then missed");
+  }
   if (options_.parallel.algorithm == Algorithm::Ring) {
     notes.push_back(
         "algorithm = \"ring\" adds in an order that depends on slices: bits may change with "

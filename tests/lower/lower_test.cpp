@@ -612,6 +612,23 @@ TEST(Positions, BeyondWhatALlamaSaysOfItselfAreALineOfThePlan) {
   EXPECT_EQ(compilation.training(0).notes.front(), warnings.front());
 }
 
+TEST(Experts, InBfloat16AreALineOfThePlan) {
+  CompileOptions options = options_of(1, 1, 0);
+  options.model.model_type = "mixtral";
+  options.model.experts = 4;
+  options.model.experts_per_token = 2;
+  options.model.expert_feed_forward = 24;
+  const auto said = [](const CompileOptions& of) {
+    const std::vector<std::string> notes = Compilation(of).training(0).notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("experts in bfloat16");
+    });
+  };
+  EXPECT_FALSE(said(options));
+  options.precision = DType::BFloat16;
+  EXPECT_TRUE(said(options));
+}
+
 TEST(Patterns, MatchAsAShellDoes) {
   EXPECT_TRUE(matches("*norm*", "model.norm.weight"));
   EXPECT_TRUE(matches("layers.?.w", "layers.3.w"));
