@@ -37,7 +37,7 @@ void check_enough(std::int64_t size, const std::string& what, const char* key, i
 }
 
 void check_heads_spread(std::int64_t kv_heads, int cp, int tp) {
-  if (kv_heads % (cp * tp) != 0) {
+  if (kv_heads % (std::int64_t{cp} * tp) != 0) {
     throw ConfigError(fmt::format(
         "parallel.context = \"all_to_all\" spreads the model's {} key and value heads over cp x tp "
         "= "
