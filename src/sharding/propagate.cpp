@@ -184,9 +184,9 @@ class Propagation {
            signature.ring != (options_.context == ContextAlgorithm::Ring);
   }
 
-  /// Where tp cuts the sequence, tokens are gathered before each is copied to the slots of its
-  /// experts: one row of a token travels, and not one per expert.
-  bool gathers_slots(const Op& op, const Signature& signature, std::size_t axis) const {
+  /// Where tp cuts the sequence, tokens must be gathered before each is copied to the slots of its
+  /// experts: one row of a token travels, and not one per expert. True if this would copy first.
+  bool copies_before_gathering(const Op& op, const Signature& signature, std::size_t axis) const {
     return op.definition->name == "dispatch" && op.direction == Direction::Forward &&
            axis_name(axis) == "tp" && signature.outputs.front().is_shard();
   }
@@ -248,7 +248,7 @@ class Propagation {
     for (const Signature& candidate : signatures(graph_, op, forward)) {
       ++order;
       if (!fits(op, candidate, axis) || breaks_attention_pin(op, candidate, axis) ||
-          gathers_slots(op, candidate, axis) ||
+          copies_before_gathering(op, candidate, axis) ||
           (forward == nullptr && spontaneous(op, candidate, axis))) {
         continue;
       }

@@ -269,6 +269,26 @@ TEST(Verify, RefusesSlicesAndSegmentsThatDoNotFit) {
               HasSubstr("must have a part of 2 elements"));
 }
 
+TEST(Verify, RefusesJoinsOfWhatIsNoPartOfTheWhole) {
+  const auto refusal_of = [](int dim, const Shape& left, const Shape& right) -> std::string {
+    Builder b;
+    const Operand first = b.state("first", left);
+    const Operand second = b.state("second", right);
+    b.add("join", JoinWork{dim}, {first, second}, {b.state("whole", {2, 4})});
+    try {
+      verify(b.finish());
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  EXPECT_EQ(refusal_of(1, {2, 3}, {2, 1}), "not refused");
+  EXPECT_THAT(refusal_of(2, {2, 3}, {2, 1}), HasSubstr("cannot be joined on dim 2"));
+  EXPECT_THAT(refusal_of(1, {3, 3}, {2, 1}), HasSubstr("cannot be a part of"));
+  EXPECT_THAT(refusal_of(1, {2, 3, 1}, {2, 1}), HasSubstr("cannot be a part of"));
+  EXPECT_THAT(refusal_of(1, {2, 3}, {2, 2}), HasSubstr("have 5 together"));
+}
+
 TEST(Verify, HoldsTheWindowsWorkAndTheOptimizerToTheirOperands) {
   Builder b;
   const Operand settings = b.tensor("s", {kSettings}, Lane::Private, true, DType::Float64);

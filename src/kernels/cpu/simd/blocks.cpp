@@ -16,7 +16,8 @@ namespace sw::kernels::simd::HWY_NAMESPACE {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Rows x (vectors * lanes) elements of the result, kept in registers over the whole depth.
+/// Rows x (vectors * lanes) elements of the result, kept in registers over the whole depth. `p` is
+/// a copy: of a reference the compiler would read every size again after each store.
 template <int kRows, int kVectors>
 HWY_INLINE void multiply_tile(BlockProduct p, std::int64_t row, std::int64_t column) {
   const float* a = p.a + row * p.a_row;
