@@ -112,6 +112,12 @@ class Resolver {
       refuse("parallel.ep = {} does not divide dp x cp = {} x {} = {}", layout.ep, layout.dp,
              layout.cp, layout.dp * layout.cp);
     }
+    if (layout.ep > 1 && layout.ep % layout.cp != 0) {
+      refuse(
+          "parallel.ep = {} is no multiple of cp = {}: experts are shared out over all of cp and "
+          "the inner part of dp; use ep = {}",
+          layout.ep, layout.cp, layout.cp);
+    }
   }
 
   void parallel() const {
@@ -133,6 +139,26 @@ class Resolver {
     if (parallel.offload == Offload::None && parallel.offload_gb_per_s > 0) {
       refuse("parallel.offload_gb_per_s = {} with parallel.offload = \"none\": nothing is copied",
              parallel.offload_gb_per_s);
+    }
+    if (parallel.zero_group != 0 && parallel.layout.ep > 1) {
+      refuse(
+          "parallel.zero_group = {} with parallel.ep = {}: both cut the data-parallel ranks in "
+          "two; "
+          "use zero_group = 0",
+          parallel.zero_group, parallel.layout.ep);
+    }
+    const bool cuts_tokens = parallel.sequence_parallel && parallel.layout.tp > 1;
+    if (parallel.layout.ep > 1 && cuts_tokens && !parallel.gather_before_dispatch) {
+      refuse(
+          "parallel.ep = {} with sequence_parallel and tp = {}: tokens are gathered over tp before "
+          "they go to their experts; say so with gather_before_dispatch = true, or set "
+          "sequence_parallel = false",
+          parallel.layout.ep, parallel.layout.tp);
+    }
+    if (parallel.gather_before_dispatch && (parallel.layout.ep == 1 || !cuts_tokens)) {
+      refuse(
+          "parallel.gather_before_dispatch = true is for ep and tp above 1 with sequence_parallel; "
+          "leave it out");
     }
     if (parallel.zero_group != 0 && group % parallel.zero_group != 0) {
       refuse("parallel.zero_group = {} does not divide dp x cp = {} x {} = {}", parallel.zero_group,

@@ -39,6 +39,10 @@ CollectiveKind collective_from_text(std::string_view text) {
   throw ConfigError(fmt::format("there is no collective '{}'", text));
 }
 
+void PreparedCollective::set_ranges(std::span<const Range>, std::span<const Range>) {
+  throw InternalError("only an all_to_all whose counts come with each run has ranges");
+}
+
 Task PreparedCollective::task() {
   return {[](void* self) { static_cast<PreparedCollective*>(self)->run(); }, this};
 }

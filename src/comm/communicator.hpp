@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/shape.hpp"
 #include "device/stream.hpp"
 
 /// The contract of communication; read this first.
@@ -74,6 +75,10 @@ struct Collective {
   /// contiguous in the one segment's input / output.
   std::vector<std::int64_t> input_counts = {};
   std::vector<std::int64_t> output_counts = {};
+  /// all_to_all whose counts come with each run (PreparedCollective::set_ranges) and are empty
+  /// here: elements that the output has room for; the segment's `length` are those of the input.
+  /// -1: not so.
+  std::int64_t output_room = -1;
   std::string name = {};  ///< for messages and traces: "gradients layers.3"
 };
 
@@ -93,6 +98,10 @@ class PreparedCollective {
   /// Runs the collective in the calling thread; returns when this rank's output is complete and its
   /// input may be overwritten. Throws CommError.
   virtual void run() = 0;
+  /// Of an all_to_all with `output_room`, before a run: elements of the input that go to each rank
+  /// of the group, and of the output that come from each. Throws InternalError when they lie
+  /// outside.
+  virtual void set_ranges(std::span<const Range> inputs, std::span<const Range> outputs);
   /// Sum over the runs since preparation or the last `reset`; valid when no run is in flight.
   [[nodiscard]] virtual CollectiveResult result() const = 0;
   virtual void reset() = 0;

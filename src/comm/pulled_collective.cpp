@@ -4,13 +4,18 @@
 #include <new>
 #include <utility>
 
+#include "base/error.hpp"
 #include "comm/futex.hpp"
 
 namespace sw {
 namespace {
 
-/// An all_to_all as plan_rounds wants it: one segment per peer.
-std::vector<Segment> pieces_per_peer(const Collective& collective) {
+/// An all_to_all as plan_rounds wants it: one segment per peer; of one element each where the
+/// counts come later.
+std::vector<Segment> pieces_per_peer(const Collective& collective, int ranks) {
+  if (collective.output_room >= 0) {
+    return std::vector<Segment>(static_cast<std::size_t>(ranks), {.length = 1});
+  }
   std::vector<Segment> pieces;
   const std::int64_t size = size_of(collective.dtype);
   std::byte* input = collective.segments[0].input;
@@ -42,8 +47,11 @@ PulledCollective::PulledCollective(std::shared_ptr<RankContext> context,
       group_(std::move(group)),
       dtype_(collective.dtype),
       op_(collective.op),
-      segments_(collective.kind == CollectiveKind::AllToAll ? pieces_per_peer(collective)
-                                                            : collective.segments),
+      segments_(collective.kind == CollectiveKind::AllToAll
+                    ? pieces_per_peer(collective, group_->size())
+                    : collective.segments),
+      whole_(collective.segments.empty() ? Segment{} : collective.segments.front()),
+      output_room_(collective.output_room),
       operands_(static_cast<std::size_t>(group_->size())),
       pulled_bytes_(static_cast<std::size_t>(group_->size())) {
   CollectiveSizes sizes = sizes_of(collective);
@@ -91,7 +99,7 @@ void PulledCollective::publish(const Collective& collective, const CollectiveSiz
   const auto published = record->segments();
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const Extent& extent = sizes.segments[i];
-    const bool counted = collective.kind == CollectiveKind::AllToAll;
+    const bool counted = collective.kind == CollectiveKind::AllToAll && collective.output_room < 0;
     new (&published[i])
         PublishedSegment{.outer = extent.outer,
                          .length = counted ? collective.input_counts[i] : extent.length,
@@ -127,6 +135,37 @@ void PulledCollective::run() {
   result_.wait_seconds += seconds(start, arrived);
   result_.seconds += seconds(start, monotonic_ns());
   result_.calls += 1;
+}
+
+/// Others look at what is published only between this rank's arrival and its departure.
+void PulledCollective::set_ranges(std::span<const Range> inputs, std::span<const Range> outputs) {
+  SW_CHECK(
+      output_room_ >= 0 && inputs.size() == segments_.size() && outputs.size() == inputs.size(),
+      "{} and {} ranges of an all_to_all over {} ranks", inputs.size(), outputs.size(),
+      segments_.size());
+  const auto inside = [](const Range& range, std::int64_t room) {
+    return range.begin >= 0 && range.begin <= range.end && range.end <= room;
+  };
+  const std::int64_t size = size_of(dtype_);
+  auto* record = std::launder(reinterpret_cast<Record*>(context_->control->at(record_)));
+  const auto published = record->segments();
+  for (std::size_t peer = 0; peer < segments_.size(); ++peer) {
+    SW_CHECK(inside(inputs[peer], whole_.length) && inside(outputs[peer], output_room_),
+             "[{}, {}) of an input of {} and [{}, {}) of an output of {}", inputs[peer].begin,
+             inputs[peer].end, whole_.length, outputs[peer].begin, outputs[peer].end, output_room_);
+    Segment& segment = segments_[peer];
+    segment.input = whole_.input + inputs[peer].begin * size;
+    segment.output = whole_.output + outputs[peer].begin * size;
+    segment.length = outputs[peer].size();
+    published[peer].length = inputs[peer].size();
+    published[peer].expected = outputs[peer].size();
+    published[peer].input = context_->publish(segment.input);
+    published[peer].output = context_->publish(segment.output);
+  }
+  for (Pull& move : rounds_.at(0)) {
+    move.columns = segments_[static_cast<std::size_t>(move.target.segment)].length;
+    move.rows = move.columns > 0 ? 1 : 0;
+  }
 }
 
 void PulledCollective::run_round(const Round& round) {

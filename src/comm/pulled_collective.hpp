@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/algorithms.hpp"
@@ -22,6 +23,7 @@ class PulledCollective final : public PreparedCollective {
   PulledCollective& operator=(const PulledCollective&) = delete;
 
   void run() override;
+  void set_ranges(std::span<const Range> inputs, std::span<const Range> outputs) override;
   [[nodiscard]] CollectiveResult result() const override { return result_; }
   void reset() override { result_ = {}; }
 
@@ -41,6 +43,10 @@ class PulledCollective final : public PreparedCollective {
   DType dtype_;
   ReduceOp op_;
   std::vector<Segment> segments_;  ///< own buffers, as in plan_rounds
+  /// The whole of an all_to_all whose counts come with each run: its input's `length`, and its
+  /// output's.
+  Segment whole_;
+  std::int64_t output_room_;
   std::vector<Round> rounds_;
   Stores stores_ = Stores::Cached;
   std::int64_t record_ = 0;

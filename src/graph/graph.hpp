@@ -26,7 +26,8 @@ struct Value {
   DType dtype = DType::Float32;
   ValueKind kind = ValueKind::Activation;
   /// Parameter: a letter per dim (see the legend in kernels/kernel.hpp; 'p' positions), which says
-  /// how a layout may cut it: H and G heads, F feed-forward, V vocabulary.
+  /// how a layout may cut it: H and G heads, F feed-forward, V vocabulary, E
+  /// experts ('r': rows of a router, which are whole everywhere).
   std::string letters;
   /// Parameter: 0.. for a decoder layer, -1 for those of the model's ends.
   int layer = -1;

@@ -17,7 +17,7 @@ std::vector<Operator> make_list() {
 }
 
 Placement dual(Placement placement) {
-  if (placement.is_shard()) {
+  if (placement.is_shard() || placement.is_routed()) {
     return placement;
   }
   return placement.is_replicate() ? partial() : replicate();

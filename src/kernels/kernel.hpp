@@ -176,6 +176,7 @@ struct View {
 ///   expert_product  x[B,S,k,I], w[E,O,I], choice -> y[B,S,k,O]                each slot times the matrix of its expert
 ///   expert_product_grad_input   dy, w, choice -> dx
 ///   expert_product_grad_weight  x, choice, dy -> dw[E,O,I]*                   (zeros for an expert without a slot)
+///                   a choice of -1 in these three is an empty slot, whose row is not read and zero in the result
 ///   expert_load     choice i[B,S,k], labels i[B,S] -> load f[E]               slots of each expert, of tokens with a label >= 0
 ///   balance_loss    logits[B,S,E], load f[E], labels, count f[] -> f[]        coefficient * E / count * the sum over those tokens and
 ///                   experts of load / sum(load) * softmax(logits); may accumulate

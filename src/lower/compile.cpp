@@ -14,13 +14,19 @@ namespace sw {
 namespace {
 
 /// Heads that tp cut are cut again where attention is exchanged over cp, and who cuts last stands
-/// innermost.
+/// innermost. ep is all of cp and the inner part of dp.
 Mesh mesh_of(const ParallelOptions& parallel) {
   const Layout& layout = parallel.layout;
-  const Mesh::Axis cp{"cp", layout.cp};
+  const bool experts = layout.ep > 1;
+  const int dp_in = experts ? layout.ep / layout.cp : 1;
+  const int dp_out = layout.dp / dp_in;
+  const bool cuts_dp = dp_in > 1 && dp_out > 1;
+  const Mesh::Axis outer{cuts_dp ? "dp_out" : "dp", dp_out};
+  const Mesh::Axis inner{cuts_dp ? "dp_in" : "dp", dp_in, experts};
+  const Mesh::Axis cp{"cp", layout.cp, experts};
   const Mesh::Axis tp{"tp", layout.tp};
   const bool exchanges = parallel.context == ContextAlgorithm::AllToAll;
-  return Mesh({{"pp", layout.pp}, {"dp", layout.dp}, exchanges ? tp : cp, exchanges ? cp : tp});
+  return Mesh({{"pp", layout.pp}, outer, inner, exchanges ? tp : cp, exchanges ? cp : tp});
 }
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
@@ -117,9 +123,11 @@ std::int64_t Compilation::rows_per_window() const {
 }
 
 Range Compilation::rows(int rank) const {
-  const int dp = mesh_.find("dp");
-  const int coordinate = dp < 0 ? 0 : mesh_.coordinates(rank)[static_cast<std::size_t>(dp)];
-  return split(rows_per_micro_batch(), options_.parallel.layout.dp, coordinate);
+  Sharding sharding(mesh_.axes().size());
+  for (const int axis : mesh_.parts("dp")) {
+    sharding[static_cast<std::size_t>(axis)] = shard(0);
+  }
+  return local_box({rows_per_micro_batch()}, sharding, mesh_, mesh_.coordinates(rank)).front();
 }
 
 std::vector<std::int64_t> Compilation::column_order() const {

@@ -25,14 +25,15 @@ struct Use {
 /// or (without `reshard_after_forward`) both; also a use right after the last one, with no other
 /// unit between.
 void Lowering::gather_weights() {
-  const bool cut = state_.options.zero >= 3 && state_.shard_group.size() > 1;
   const bool on_host = state_.options.offload == Offload::Parameters;
-  if (!cut && !on_host) {
-    return;
-  }
+  const auto is_cut = [&](const Unit& unit) {
+    return state_.options.zero >= 3 && state_.group(unit).shard.size() > 1;
+  };
   std::map<BufferId, std::size_t> unit_of;
   for (std::size_t u = 0; u < state_.units.size(); ++u) {
-    unit_of[state_.units[u].weights] = u;
+    if (on_host || is_cut(state_.units[u])) {
+      unit_of[state_.units[u].weights] = u;
+    }
   }
   std::vector<Use> uses;
   std::map<std::tuple<std::size_t, int, Phase>, std::size_t> serving;  // index into uses
@@ -52,11 +53,12 @@ void Lowering::gather_weights() {
         slot->second = latest;
       } else if (added) {
         const Unit& whole = state_.units[unit];
-        uses.push_back({unit, i,
-                        transient(fmt::format("{}.weights gathered {}", whole.name, uses.size()),
-                                  state_.options.precision, {whole.elements},
-                                  cut ? Lane::Window : Lane::Private, Category::Communication)
-                            .buffer});
+        uses.push_back(
+            {unit, i,
+             transient(fmt::format("{}.weights gathered {}", whole.name, uses.size()),
+                       state_.options.precision, {whole.elements},
+                       is_cut(whole) ? Lane::Window : Lane::Private, Category::Communication)
+                 .buffer});
       }
       latest = slot->second;
       input.buffer = uses[latest].gathered;
@@ -76,7 +78,7 @@ void Lowering::gather_weights() {
       steps.push_back(host_copy("weights from the host " + unit.name, state_.weights(unit, kept),
                                 slice, CopyDirection::ToDevice));
     }
-    if (cut) {
+    if (is_cut(unit)) {
       Instruction gather = weight_gather({uses[k].unit});
       if (on_host) {
         gather.inputs = {slice};

@@ -51,6 +51,9 @@ class Lowering {
   Placed parameter_operand(CopyId copy) const;
   [[nodiscard]] Shape local_shape(CopyId copy) const;
   [[nodiscard]] Shape local_start(CopyId copy) const;
+  /// As `local_shape`, but of routed slots the number that a rank has if all experts are chosen
+  /// alike.
+  [[nodiscard]] std::vector<Shape> even_shapes(const std::vector<CopyId>& copies) const;
   [[nodiscard]] const Copy& copy(CopyId id) const {
     return sharded_.copies[static_cast<std::size_t>(id)];
   }
@@ -111,8 +114,9 @@ class Lowering {
   GroupId group(const std::vector<int>& axes, StreamId stream);
   GroupId world_group();
   GroupId tied_group(const Unit& unit);
-  GroupId shard_group(StreamId stream);
-  GroupId replica_group(StreamId stream);
+  GroupId shard_group(const Unit& unit, StreamId stream);
+  GroupId replica_group(const Unit& unit, StreamId stream);
+  GroupId expert_group();
   GroupId listed_group(int key, const std::string& name, StreamId stream,
                        const std::vector<int>& members);
   [[nodiscard]] StreamId communication_stream();
@@ -122,6 +126,18 @@ class Lowering {
   void emit_all_to_all(const ShardedStep& step);
   [[nodiscard]] std::vector<Operand> packed(const std::string& name, DType dtype,
                                             const std::vector<Shape>& shapes);
+
+  // routed.cpp: slots whose ranks are known when it runs
+  /// How a micro-batch's slots of a layer travel.
+  struct Route {
+    Operand order;  ///< int32 [slots]: by expert
+    Operand table;  ///< int32 [n, E]: slots of each rank for each expert
+  };
+  [[nodiscard]] Shape routed_shape(Shape even) const;
+  [[nodiscard]] bool is_routed(CopyId id) const;
+  [[nodiscard]] std::int64_t experts_of(ValueId choice) const;
+  void emit_route(const ShardedStep& step);
+  void emit_routed_move(const ShardedStep& step);
 
   // ring.cpp: attention whose keys and values go round
   /// A block's keys and values, or their gradients.
@@ -168,7 +184,7 @@ class Lowering {
 
   // reduce.cpp
   struct RawGradients;
-  [[nodiscard]] bool reduces_every_micro_batch() const;
+  [[nodiscard]] int rounds(const Unit& unit) const;
   void check_gradients_in_place() const;
   RawGradients raw_gradients(int round);
   void prepare_raw(std::size_t u, const RawGradients& raw,
@@ -176,8 +192,7 @@ class Lowering {
   Instruction replica_sum(const std::vector<std::size_t>& bucket);
   std::vector<Instruction> bucket_reductions(const std::vector<std::size_t>& bucket,
                                              const RawGradients& raw, int round);
-  [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(
-      const std::vector<std::size_t>& ready) const;
+  [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(const RawGradients& raw) const;
 
   const ModelGraph& model_;
   const ShardedGraph& sharded_;
@@ -200,6 +215,7 @@ class Lowering {
   int ring_place_ = 0;
   int ring_ranks_ = 0;
   Link ring_next_, ring_before_;
+  std::map<std::pair<int, CopyId>, Route> routes_;  ///< by micro-batch and routed choice
   std::map<std::tuple<int, CopyId, int>, Operand>
       columns_;  ///< by micro-batch, copy and block: positions and documents of a block's keys
   std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it

@@ -91,18 +91,23 @@ GroupId Lowering::tied_group(const Unit& unit) {
   return listed_group(-2, "pp", 0, unit.replicas);
 }
 
-/// What units are sliced over: the data axes, or with HSDP the inner part of them.
-GroupId Lowering::shard_group(StreamId stream) {
-  if (state_.replica_group.size() == 1) {
-    return group(state_.data_axes, stream);
+/// What a unit is sliced over: its data axes, or with HSDP the inner part of them.
+GroupId Lowering::shard_group(const Unit& unit, StreamId stream) {
+  const DataGroup& data = state_.group(unit);
+  if (data.replicas.size() == 1) {
+    return group(data.axes, stream);
   }
-  return listed_group(-3, sharded_.mesh.group_name(state_.data_axes) + "_in", stream,
-                      state_.shard_group);
+  return listed_group(-3, sharded_.mesh.group_name(data.axes) + "_in", stream, data.shard);
 }
 
-GroupId Lowering::replica_group(StreamId stream) {
-  return listed_group(-4, sharded_.mesh.group_name(state_.data_axes) + "_out", stream,
-                      state_.replica_group);
+GroupId Lowering::replica_group(const Unit& unit, StreamId stream) {
+  const DataGroup& data = state_.group(unit);
+  return listed_group(-4, sharded_.mesh.group_name(data.axes) + "_out", stream, data.replicas);
+}
+
+/// Which ranks share the experts of a layer.
+GroupId Lowering::expert_group() {
+  return listed_group(-5, "ep", 0, sharded_.mesh.group(rank_, sharded_.mesh.parts("ep")));
 }
 
 StreamId Lowering::communication_stream() {
@@ -130,8 +135,8 @@ std::vector<Lowering::Placed> Lowering::parameters_placed() const {
 void Lowering::add_batches(int micro_batches) {
   const Shape& whole = model_.graph.value(model_.tokens).shape;
   Sharding rows(sharded_.mesh.axes().size());
-  if (const int dp = sharded_.mesh.find("dp"); dp >= 0) {
-    rows[static_cast<std::size_t>(dp)] = shard(0);
+  for (const int axis : sharded_.mesh.parts("dp")) {
+    rows[static_cast<std::size_t>(axis)] = shard(0);
   }
   const Shape local = shape_of(local_box(whole, rows, sharded_.mesh, coordinates_));
   for (int m = 0; m < micro_batches; ++m) {
@@ -213,6 +218,8 @@ void Lowering::emit_load(const ShardedStep& step) {
 void Lowering::emit_move(const ShardedStep& step, std::size_t at) {
   if (!step.move.collective.has_value()) {
     emit_slice(step);
+  } else if (step.move.from.is_routed() || step.move.to.is_routed()) {
+    emit_routed_move(step);
   } else if (*step.move.collective == CollectiveKind::AllToAll) {
     emit_all_to_all(step);
   } else {
@@ -284,7 +291,9 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
 /// Whether the micro-batch's contribution is added to what is there.
 bool Lowering::accumulates(int gradient) {
   int& written = gradient_written_[static_cast<std::size_t>(gradient)];
-  const bool there = reduces_every_micro_batch() ? written == micro_batch_ : written >= 0;
+  const ValueId parameter = sharded_.gradients[static_cast<std::size_t>(gradient)].parameter;
+  const Unit& unit = state_.units[member_of_.at(parameter).first];
+  const bool there = rounds(unit) > 1 ? written == micro_batch_ : written >= 0;
   written = micro_batch_;
   return there;
 }
@@ -341,7 +350,8 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
       call.accumulate[i] = std::exchange(balance_written_, true);
     }
   }
-  const double flops = op.definition->flops(op.parameters, input_shapes, output_shapes);
+  const double flops =
+      op.definition->flops(op.parameters, even_shapes(step.inputs), even_shapes(step.outputs));
   emit_kernel(op.name, call, std::move(inputs), std::move(outputs), flops, phase_of(step));
 }
 

@@ -72,7 +72,11 @@ void Lowering::find_last_uses_and_lanes() {
     if (step.to >= 0) {
       use(step.to);
     }
-    if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value()) {
+    if (step.choice >= 0) {  // slots apart are packed on their way
+      use(step.choice);
+      lane_[static_cast<std::size_t>(is_routed(step.to) ? step.to : step.from)] = Lane::Window;
+    } else if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value() &&
+               !is_routed(step.to)) {
       lane_[static_cast<std::size_t>(step.from)] = Lane::Window;
       lane_[static_cast<std::size_t>(step.to)] = Lane::Window;
     }
@@ -104,7 +108,16 @@ void Lowering::find_last_uses_and_lanes() {
 }
 
 Shape Lowering::local_shape(CopyId id) const {
-  return shape_of(copy_box(model_, sharded_, id, coordinates_));
+  const Shape even = shape_of(copy_box(model_, sharded_, id, coordinates_));
+  return is_routed(id) ? routed_shape(even) : even;
+}
+
+std::vector<Shape> Lowering::even_shapes(const std::vector<CopyId>& copies) const {
+  std::vector<Shape> shapes;
+  for (const CopyId id : copies) {
+    shapes.push_back(shape_of(copy_box(model_, sharded_, id, coordinates_)));
+  }
+  return shapes;
 }
 
 Shape Lowering::local_start(CopyId id) const {

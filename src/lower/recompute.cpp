@@ -152,8 +152,10 @@ class Recomputation {
       }
     };
     std::for_each(step.inputs.begin(), step.inputs.end(), replace);
-    if (step.from >= 0) {
-      replace(step.from);
+    for (CopyId* id : {&step.from, &step.choice}) {
+      if (*id >= 0) {
+        replace(*id);
+      }
     }
   }
 

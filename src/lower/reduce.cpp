@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "base/error.hpp"
 #include "lower/insertions.hpp"
@@ -7,10 +8,12 @@
 /// Gradients over the model and data axes: one round a window, or one a micro-batch.
 namespace sw {
 
-/// Whether each micro-batch's gradients are reduced on their own and then added up.
-bool Lowering::reduces_every_micro_batch() const {
-  return options_.reduce_gradients == ReduceGradients::MicroBatch && options_.micro_batches > 1 &&
-         state_.data_group.size() > 1;
+/// How often a window a unit's gradients are reduced: more than once when each micro-batch's are
+/// reduced on their own and then added up.
+int Lowering::rounds(const Unit& unit) const {
+  return options_.reduce_gradients == ReduceGradients::MicroBatch && !state_.group(unit).alone()
+             ? options_.micro_batches
+             : 1;
 }
 
 /// Contributions to one gradient lie alike in every layout of this version, so each op writes the
@@ -41,16 +44,15 @@ Lowering::RawGradients Lowering::raw_gradients(int round) {
   const std::size_t count = state_.units.size();
   RawGradients raw{std::vector<BufferId>(count, -1), std::vector<std::size_t>(count, 0),
                    std::vector<std::size_t>(count, 0)};
-  const bool in_place = (state_.options.zero < 2 && round == 0) || state_.data_group.size() == 1;
   for (std::size_t u = 0; u < count; ++u) {
     const Unit& unit = state_.units[u];
-    if (unit.gradients < 0) {
+    if (unit.gradients < 0 || round >= rounds(unit)) {
       continue;
     }
+    const bool in_place = (state_.options.zero < 2 && round == 0) || state_.group(unit).alone();
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
       Instruction& instruction = program_.instructions[i];
-      if (instruction.micro_batch < 0 ||
-          (reduces_every_micro_batch() && instruction.micro_batch != round)) {
+      if (instruction.micro_batch < 0 || (rounds(unit) > 1 && instruction.micro_batch != round)) {
         continue;
       }
       for (Operand& output : instruction.outputs) {
@@ -74,12 +76,12 @@ Lowering::RawGradients Lowering::raw_gradients(int round) {
   return raw;
 }
 
-/// Consecutive units, in the order in which their gradients become ready, until a bucket is full.
-std::vector<std::vector<std::size_t>> Lowering::buckets(
-    const std::vector<std::size_t>& ready) const {
+/// Units of one group, in the order in which their gradients become ready, until a bucket is full;
+/// buckets in the order in which they are.
+std::vector<std::vector<std::size_t>> Lowering::buckets(const RawGradients& raw) const {
   std::vector<std::size_t> order;
   for (std::size_t u = 0; u < state_.units.size(); ++u) {
-    if (state_.units[u].gradients >= 0) {
+    if (raw.buffer[u] >= 0) {
       order.push_back(u);
     }
   }
@@ -87,20 +89,29 @@ std::vector<std::vector<std::size_t>> Lowering::buckets(
   // it.
   const auto small = [&](std::size_t unit) { return state_.units[unit].name == "small"; };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(small(a), ready[a]) < std::pair(small(b), ready[b]);
+    return std::pair(small(a), raw.last[a]) < std::pair(small(b), raw.last[b]);
   });
+  struct Open {
+    std::size_t bucket = 0;
+    double bytes = std::numeric_limits<double>::infinity();
+  };
   const double full = options_.bucket_mib * 1024 * 1024;
   std::vector<std::vector<std::size_t>> result;
-  double bytes = 0;
+  std::vector<Open> open(state_.groups.size());
   for (const std::size_t unit : order) {
-    if (result.empty() || bytes >= full || small(unit)) {
+    Open& last = open[state_.units[unit].group];
+    if (last.bytes >= full || small(unit)) {
+      last = {result.size(), 0};
       result.emplace_back();
-      bytes = 0;
     }
-    result.back().push_back(unit);
-    bytes += static_cast<double>(state_.units[unit].elements *
-                                 size_of(state_.options.gradient_precision));
+    result[last.bucket].push_back(unit);
+    last.bytes += static_cast<double>(state_.units[unit].elements *
+                                      size_of(state_.options.gradient_precision));
   }
+  std::stable_sort(result.begin(), result.end(), [&](const auto& a, const auto& b) {
+    return std::pair(small(a.back()), raw.last[a.back()]) <
+           std::pair(small(b.back()), raw.last[b.back()]);
+  });
   return result;
 }
 
@@ -148,13 +159,19 @@ void Lowering::insert_gradient_reductions() {
   check_gradients_in_place();
   Insertions insertions;
   std::vector<Insertions::Place> reduced;  // the last instruction of each bucket
-  const int rounds = reduces_every_micro_batch() ? options_.micro_batches : 1;
+  int most_rounds = 0;
+  for (const Unit& unit : state_.units) {
+    most_rounds = std::max(most_rounds, rounds(unit));
+  }
   const bool offloads = state_.options.offload != Offload::None;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < most_rounds; ++round) {
     const RawGradients raw = raw_gradients(round);
-    update_order_ = buckets(raw.last);
+    const std::vector<std::vector<std::size_t>> ready = buckets(raw);
+    if (round == 0) {
+      update_order_ = ready;
+    }
     std::size_t after = 0;
-    for (const std::vector<std::size_t>& bucket : update_order_) {
+    for (const std::vector<std::size_t>& bucket : ready) {
       for (const std::size_t unit : bucket) {
         after = std::max(after, raw.last[unit]);
         prepare_raw(unit, raw, reduced, insertions);
@@ -168,8 +185,9 @@ void Lowering::insert_gradient_reductions() {
         }
       }
       for (const std::size_t unit : bucket) {
-        if (offloads && round + 1 == rounds && state_.units[unit].replicas.empty()) {
-          insertions.insert_before(after + 1, gradients_to_host(state_.units[unit]));
+        const Unit& whole = state_.units[unit];
+        if (offloads && round + 1 == rounds(whole) && whole.replicas.empty()) {
+          insertions.insert_before(after + 1, gradients_to_host(whole));
         }
       }
     }
@@ -206,8 +224,13 @@ Instruction Lowering::replica_sum(const std::vector<std::size_t>& bucket) {
   sum.name = "gradients of all parts " + state_.units[bucket.front()].name;
   sum.phase = Phase::Window;
   sum.stream = stream;
-  CollectiveWork work{
-      CollectiveKind::AllReduce, ReduceOp::Sum, replica_group(stream), {}, -1, {}, {}};
+  CollectiveWork work{CollectiveKind::AllReduce,
+                      ReduceOp::Sum,
+                      replica_group(state_.units[bucket.front()], stream),
+                      {},
+                      -1,
+                      {},
+                      {}};
   for (const std::size_t u : bucket) {
     sum.inputs.push_back(state_.gradients(state_.units[u], state_.units[u].slice));
     work.dims.push_back(-1);
@@ -223,7 +246,8 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
                                                      const RawGradients& raw, int round) {
   std::vector<Instruction> result;
   const DType dtype = state_.options.gradient_precision;
-  const int micro_batch = reduces_every_micro_batch() ? round : -1;
+  const Unit& first = state_.units[bucket.front()];
+  const int micro_batch = rounds(first) > 1 ? round : -1;
   Instruction over_tp;
   over_tp.name = "gradients of weights whole on tp";
   over_tp.phase = Phase::Window;
@@ -243,23 +267,24 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
     over_tp.work = sum;
     result.push_back(std::move(over_tp));
   }
-  if (state_.data_group.size() == 1) {
+  if (state_.group(first).alone()) {
     return result;
   }
   const bool scatter = state_.options.zero >= 1;
   const StreamId stream = communication_stream();
   Instruction reduce;
-  reduce.name = "gradients " + state_.units[bucket.front()].name;
+  reduce.name = "gradients " + first.name;
   reduce.phase = Phase::Window;
   reduce.micro_batch = micro_batch;
   reduce.stream = stream;
-  CollectiveWork work{scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
-                      ReduceOp::Sum,
-                      scatter ? shard_group(stream) : group(state_.data_axes, stream),
-                      {},
-                      -1,
-                      {},
-                      {}};
+  CollectiveWork work{
+      scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
+      ReduceOp::Sum,
+      scatter ? shard_group(first, stream) : group(state_.group(first).axes, stream),
+      {},
+      -1,
+      {},
+      {}};
   std::vector<Instruction> additions;
   for (const std::size_t u : bucket) {
     const Unit& unit = state_.units[u];
@@ -284,8 +309,8 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   reduce.work = work;
   result.push_back(std::move(reduce));
   std::move(additions.begin(), additions.end(), std::back_inserter(result));
-  const bool last = !reduces_every_micro_batch() || round + 1 == options_.micro_batches;
-  if (scatter && state_.replica_group.size() > 1 && last) {
+  const bool last = round + 1 == rounds(first);
+  if (scatter && state_.group(first).replicas.size() > 1 && last) {
     result.push_back(replica_sum(bucket));
   }
   return result;

@@ -22,25 +22,20 @@ class Planner {
       stage_ = coordinates_[static_cast<std::size_t>(pp)];
       stage_ranks_ = sharded.mesh.group(rank, {pp});
     }
-    for (const char* name : {"dp", "cp"}) {
-      if (const int axis = sharded.mesh.find(name); axis >= 0) {
-        plan_.data_axes.push_back(axis);
+    std::vector<int> data;
+    std::vector<int> same_experts;
+    for (int axis = 0; axis < static_cast<int>(sharded.mesh.axes().size()); ++axis) {
+      const auto at = static_cast<std::size_t>(axis);
+      if (sharded.mesh.is_part(at, "dp") || sharded.mesh.is_part(at, "cp")) {
+        data.push_back(axis);
+        if (!sharded.mesh.axes()[at].experts) {
+          same_experts.push_back(axis);
+        }
       }
     }
-    plan_.data_group = sharded.mesh.group(rank, plan_.data_axes);
-    const auto place =
-        static_cast<std::size_t>(std::find(plan_.data_group.begin(), plan_.data_group.end(), rank) -
-                                 plan_.data_group.begin());
-    const std::size_t part = options.zero_group == 0 ? plan_.data_group.size()
-                                                     : static_cast<std::size_t>(options.zero_group);
-    place_ = static_cast<std::int64_t>(place % part);
-    for (std::size_t i = 0; i < plan_.data_group.size(); ++i) {
-      if (i / part == place / part) {
-        plan_.shard_group.push_back(plan_.data_group[i]);
-      }
-      if (i % part == place % part) {
-        plan_.replica_group.push_back(plan_.data_group[i]);
-      }
+    plan_.groups.push_back(data_group(data));
+    if (same_experts != data) {
+      plan_.groups.push_back(data_group(same_experts));
     }
     lane_ = sharded.mesh.world() > 1 ? Lane::Window : Lane::Private;
   }
@@ -56,6 +51,27 @@ class Planner {
 
  private:
   const Graph& graph() const { return model_.graph; }
+
+  DataGroup data_group(const std::vector<int>& axes) const {
+    DataGroup group;
+    group.axes = axes;
+    group.ranks = sharded_.mesh.group(rank_, axes);
+    const auto place = static_cast<std::size_t>(
+        std::find(group.ranks.begin(), group.ranks.end(), rank_) - group.ranks.begin());
+    const std::size_t part = plan_.options.zero_group == 0
+                                 ? group.ranks.size()
+                                 : static_cast<std::size_t>(plan_.options.zero_group);
+    group.place = static_cast<std::int64_t>(place % part);
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+      if (i / part == place / part) {
+        group.shard.push_back(group.ranks[i]);
+      }
+      if (i % part == place % part) {
+        group.replicas.push_back(group.ranks[i]);
+      }
+    }
+    return group;
+  }
 
   BufferId add(std::string name, Category category, Lane lane, std::int64_t bytes) {
     plan_.buffers.push_back({std::move(name), lane, category, true, bytes, -1});
@@ -90,12 +106,20 @@ class Planner {
     return nullptr;
   }
 
-  /// A layer's weights that tensor parallelism can cut share a unit; the embedding and the head
-  /// have their own; what it cannot cut is one small unit per stage, so that no layer's reduction
-  /// waits for it.
+  /// Weights of experts that ep cuts: fewer ranks have them.
+  bool of_experts(const Value& parameter) const {
+    return plan_.groups.size() > 1 && parameter.letters.find('e') != std::string::npos;
+  }
+
+  /// A layer's weights that tensor parallelism can cut share a unit, or two if the layer's experts
+  /// lie on ranks of their own; the embedding and the head have their own; what cannot be cut is
+  /// one small unit per stage, so that no layer's reduction waits for it.
   std::string unit_of(const Value& parameter, const Sharding& own) const {
     std::string own_unit =
         parameter.layer >= 0 ? fmt::format("layers.{}", parameter.layer) : parameter.name;
+    if (of_experts(parameter)) {
+      own_unit += ".experts";
+    }
     if (parameter.frozen) {
       return own_unit + ".frozen";
     }
@@ -122,6 +146,7 @@ class Planner {
       if (added) {
         Unit unit;
         unit.name = name;
+        unit.group = of_experts(parameter) ? 1 : 0;
         unit.frozen = parameter.frozen;
         plan_.units.push_back(unit);
       }
@@ -133,7 +158,8 @@ class Planner {
       const Sharding* raw = raw_gradient(id);
       const auto tp = static_cast<std::size_t>(tp_);
       member.sum_over_tp = tp_ >= 0 && raw != nullptr && (*raw)[tp].is_partial();
-      member.counted_here = homes.front() == stage_ && plan_.replica_group.front() == rank_ &&
+      member.counted_here = homes.front() == stage_ &&
+                            plan_.groups[of_experts(parameter) ? 1 : 0].replicas.front() == rank_ &&
                             (tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0);
       if (homes.size() > 1) {
         std::vector<int>& replicas = plan_.units[slot->second].replicas;
@@ -148,7 +174,8 @@ class Planner {
   }
 
   void lay_out(Unit& unit) {
-    const auto n = static_cast<std::int64_t>(plan_.shard_group.size());
+    const DataGroup& group = plan_.group(unit);
+    const auto n = static_cast<std::int64_t>(group.shard.size());
     std::int64_t used = 0;
     for (UnitMember& member : unit.members) {
       member.offset = used;
@@ -156,7 +183,7 @@ class Planner {
     }
     unit.elements = round_up(used, n * kUnitBlock);
     const std::int64_t part = unit.elements / n;
-    unit.slice = {place_ * part, (place_ + 1) * part};
+    unit.slice = {group.place * part, (group.place + 1) * part};
     const StateOptions& options = plan_.options;
     const bool gathered = options.zero >= 1 && n > 1;
     const bool on_host = options.offload == Offload::Parameters;
@@ -197,7 +224,6 @@ class Planner {
   int tp_;
   int stage_ = 0;
   std::vector<int> stage_ranks_;  ///< this rank's peers on all stages
-  std::int64_t place_ = 0;
   Lane lane_ = Lane::Private;
   StatePlan plan_;
 };

@@ -28,9 +28,21 @@ struct UnitMember {
                               ///< data group (norm, checkpoint, parameter count)
 };
 
+/// The ranks that have the same parameters and different data: gradients are reduced over them.
+struct DataGroup {
+  std::vector<int> axes;   ///< of the mesh
+  std::vector<int> ranks;  ///< ascending
+  /// HSDP: the part of the group that units are sliced over, and the ranks of the other parts that
+  /// keep the same slice, with this one. Without: all of the group, and this rank alone.
+  std::vector<int> shard, replicas;
+  std::int64_t place = 0;  ///< of this rank in `shard`
+  [[nodiscard]] bool alone() const { return ranks.size() == 1; }
+};
+
 /// A concatenation of parameter shards that is reduced, updated and gathered as one.
 struct Unit {
   std::string name;
+  std::size_t group = 0;  ///< index into StatePlan::groups
   std::vector<UnitMember> members;
   std::int64_t elements = 0;  ///< padded to a multiple of the shard group's size times kUnitBlock
   bool frozen = false;        ///< weights only
@@ -64,15 +76,14 @@ struct StatePlan {
   std::vector<Buffer> buffers;
   std::vector<Unit> units;
   StateOptions options;
-  std::vector<int> data_axes;   ///< mesh axes over which gradients are reduced
-  std::vector<int> data_group;  ///< ranks, ascending
-  /// HSDP: the part of the data group that units are sliced over, and the ranks of the other parts
-  /// that keep the same slice, with this one. Without: all of the data group, and this rank alone.
-  std::vector<int> shard_group, replica_group;
+  /// Over dp and cp; with ep, those that have the same experts.
+  std::vector<DataGroup> groups;
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
   BufferId count = -1, loss = -1, balance = -1, norm_words = -1, settings = -1, verdict = -1,
            dropout_key = -1;
 
+  [[nodiscard]] const DataGroup& data() const { return groups.front(); }
+  [[nodiscard]] const DataGroup& group(const Unit& unit) const { return groups.at(unit.group); }
   /// What this rank keeps of a unit from step to step, as ranges of the unit: the slice from the
   /// ZeRO level that cuts it, else all.
   [[nodiscard]] Range optimizer_range(const Unit& unit) const { return kept(unit, 1); }

@@ -27,7 +27,7 @@ void Lowering::emit_all_reduce(const std::string& name, const std::vector<int>& 
 }
 
 void Lowering::emit_count() {
-  emit_all_reduce("valid tokens", state_.data_axes, program_.host.valid_count);
+  emit_all_reduce("valid tokens", state_.data().axes, program_.host.valid_count);
   Instruction finish;
   finish.name = "count";
   finish.phase = Phase::Window;
@@ -106,7 +106,8 @@ void Lowering::emit_update() {
       emit_optimizer(state_.units[unit]);
       emit_updated_weights(state_.units[unit]);
     }
-    if ((state_.options.zero == 1 || state_.options.zero == 2) && state_.shard_group.size() > 1) {
+    const bool sliced = state_.group(state_.units[bucket.front()]).shard.size() > 1;
+    if ((state_.options.zero == 1 || state_.options.zero == 2) && sliced) {
       Instruction gather = weight_gather(bucket);
       for (const std::size_t unit : bucket) {
         gather.outputs.push_back(
@@ -157,15 +158,16 @@ void Lowering::emit_optimizer(const Unit& unit) {
   emit(std::move(instruction));
 }
 
-/// All-gather of whole units from the slices that ranks keep; outputs are the caller's.
+/// All-gather of whole units of one group from the slices that ranks keep; outputs are the
+/// caller's.
 Instruction Lowering::weight_gather(const std::vector<std::size_t>& units) {
   const StreamId stream = communication_stream();
   Instruction gather;
   gather.name = "weights " + state_.units[units.front()].name;
   gather.phase = Phase::Window;
   gather.stream = stream;
-  CollectiveWork work{
-      CollectiveKind::AllGather, ReduceOp::Sum, shard_group(stream), {}, -1, {}, {}};
+  const GroupId group = shard_group(state_.units[units.front()], stream);
+  CollectiveWork work{CollectiveKind::AllGather, ReduceOp::Sum, group, {}, -1, {}, {}};
   for (const std::size_t u : units) {
     gather.inputs.push_back(state_.weights(state_.units[u], state_.units[u].slice));
     work.dims.push_back(0);

@@ -14,6 +14,8 @@ std::string to_text(Placement placement) {
       return fmt::format("S({})", placement.dim);
     case Placement::Kind::Partial:
       return placement.op == ReduceOp::Max ? "Pmax" : "P";
+    case Placement::Kind::Routed:
+      return fmt::format("E({})", placement.dim);
   }
   return "?";
 }
@@ -43,6 +45,30 @@ int Mesh::find(const std::string& name) const {
     }
   }
   return -1;
+}
+
+bool Mesh::is_part(std::size_t axis, const std::string& name) const {
+  const Axis& at = axes_.at(axis);
+  return name == "ep" ? at.experts
+                      : at.name == name || at.name == name + "_out" || at.name == name + "_in";
+}
+
+std::vector<int> Mesh::parts(const std::string& name) const {
+  std::vector<int> result;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (is_part(i, name)) {
+      result.push_back(static_cast<int>(i));
+    }
+  }
+  return result;
+}
+
+int Mesh::size(const std::vector<int>& axes) const {
+  int ranks = 1;
+  for (const int axis : axes) {
+    ranks *= axes_.at(static_cast<std::size_t>(axis)).size;
+  }
+  return ranks;
 }
 
 std::vector<int> Mesh::coordinates(int rank) const {
@@ -75,7 +101,12 @@ std::vector<int> Mesh::group(int rank, const std::vector<int>& axes) const {
 std::string Mesh::group_name(const std::vector<int>& axes) const {
   std::vector<std::string> names;
   for (const int axis : axes) {
-    names.push_back(axes_[static_cast<std::size_t>(axis)].name);
+    const std::string& name = axes_[static_cast<std::size_t>(axis)].name;
+    if (name == "dp_in" && !names.empty() && names.back() == "dp_out") {
+      names.back() = "dp";
+    } else {
+      names.push_back(name);
+    }
   }
   return fmt::format("{}", fmt::join(names, "+"));
 }
@@ -87,7 +118,7 @@ std::vector<Range> local_box(const Shape& whole, const Sharding& sharding, const
     box.push_back({0, size});
   }
   for (std::size_t i = 0; i < sharding.size(); ++i) {
-    if (sharding[i].is_shard()) {
+    if (sharding[i].is_shard() || sharding[i].is_routed()) {
       Range& range = box.at(static_cast<std::size_t>(sharding[i].dim));
       const Range part = split(range.size(), mesh.axes()[i].size, coordinates[i]);
       range = {range.begin + part.begin, range.begin + part.end};

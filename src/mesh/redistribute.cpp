@@ -8,8 +8,13 @@
 namespace sw {
 namespace {
 
-/// Shrink first, grow last.
-int priority(const std::optional<CollectiveKind>& kind) {
+/// Shrink first, grow last. Slots come back from their experts before anything else and go there
+/// after everything else: on their way they do nothing else.
+int priority(Placement from, Placement to) {
+  if (from.is_routed() || to.is_routed()) {
+    return from.is_routed() ? -1 : 5;
+  }
+  const std::optional<CollectiveKind> kind = collective_between(from, to).collective;
   if (!kind.has_value()) {
     return 0;
   }
@@ -27,11 +32,19 @@ int priority(const std::optional<CollectiveKind>& kind) {
 
 bool cuts(Placement placement, int dim) { return placement.is_shard() && placement.dim == dim; }
 
+/// Slots travel between the ranks of all axes of `ep` at once, and their order is a table's.
+bool routes(Placement from, Placement to) {
+  return (from.is_routed() || to.is_routed()) && from != to;
+}
+
 /// An axis leaves or enters a dim only as the innermost there. Returns the axis in the way, the
 /// axis itself if it can move, or -1 if an outer axis must move first.
 int blocker(const Sharding& current, const Sharding& target, int axis) {
   const auto at = static_cast<std::size_t>(axis);
   const int axes = static_cast<int>(current.size());
+  if (routes(current[at], target[at])) {
+    return axis;
+  }
   for (const Placement side : {current[at], target[at]}) {
     if (!side.is_shard()) {
       continue;
@@ -53,7 +66,8 @@ int blocker(const Sharding& current, const Sharding& target, int axis) {
 }
 
 /// Whether `next` can be folded into `last`: one collective over the product group. Only
-/// all-reduces fold freely; gathers and scatters of one dim fold when their axes nest there.
+/// all-reduces fold freely; gathers and scatters of one dim fold when their axes nest there; slots
+/// always travel over all of `ep` together.
 bool folds(const Move& last, const Move& next) {
   if (!last.collective.has_value() || last.collective != next.collective || last.op != next.op ||
       last.detour || next.detour) {
@@ -66,6 +80,9 @@ bool folds(const Move& last, const Move& next) {
       return last.from == next.from && next.axes.back() < last.axes.front();
     case CollectiveKind::ReduceScatter:
       return last.to == next.to && next.axes.front() > last.axes.back();
+    case CollectiveKind::AllToAll:
+      return (last.from.is_routed() && next.from.is_routed()) ||
+             (last.to.is_routed() && next.to.is_routed());
     default:
       return false;
   }
@@ -98,6 +115,10 @@ TableRow collective_between(Placement from, Placement to) {
     return {true, CollectiveKind::AllGather};
   }
   if (from.is_shard() && to.is_shard()) {
+    return {true, CollectiveKind::AllToAll};
+  }
+  if (from.dim == to.dim &&
+      ((from.is_shard() && to.is_routed()) || (from.is_routed() && to.is_shard()))) {
     return {true, CollectiveKind::AllToAll};
   }
   if (from.is_replicate() && to.is_shard()) {
@@ -150,7 +171,7 @@ std::optional<std::vector<Move>> path(const Sharding& from, const Sharding& to, 
         continue;
       }
       // Outer axes scatter first and gather last, so that nested cuts come out in mesh order.
-      const int kind = priority(collective_between(current[at], to[at]).collective);
+      const int kind = priority(current[at], to[at]);
       const std::pair<int, int> key{kind, to[at].is_shard() ? i : -i};
       if (key < best) {
         best = key;

@@ -15,13 +15,14 @@ struct Move {
   ReduceOp op = ReduceOp::Sum;
   std::vector<int>
       axes;  ///< mesh axes, ascending: more than one when steps of the same kind are folded
-  Placement from, to;  ///< on each of these axes
+  Placement from, to;  ///< on each of these axes (slots: on the first)
   Sharding before, after;
   bool detour = false;  ///< gathered only because an inner axis is in the way
 };
 
 /// The row of the table "from -> to": the collective, or none for a slice. Empty
-/// optional-of-optional when the move does not exist (R -> P, S -> P, Pmax -> S).
+/// optional-of-optional when the move does not exist (R -> P, S -> P, Pmax -> S; slots come from
+/// the cut that they return to, and from nowhere else).
 struct TableRow {
   bool exists = false;
   std::optional<CollectiveKind> collective;

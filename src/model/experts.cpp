@@ -55,7 +55,7 @@ void add(Specs& specs, const ModelConfig& config, const std::string& layer_prefi
   const std::int64_t d = config.hidden;
   const std::int64_t f = config.expert_feed_forward;
   const Shape router = {config.experts, d};
-  specs.matrix(names.router(), router, "ed", router);
+  specs.matrix(names.router(), router, "rd", router);
   add_weights(specs, config, names, names.gate, f, d, "efd");
   add_weights(specs, config, names, names.up, f, d, "efd");
   add_weights(specs, config, names, names.down, d, f, "edf");

@@ -44,7 +44,7 @@ void add_feed_forward(Specs& specs, const ModelConfig& c, const std::string& pre
   experts::add(specs, c, prefix);
   if (c.shared_feed_forward > 0) {
     const Shape gate = {1, c.hidden};
-    specs.matrix(prefix + kSharedGate, gate, "ed", gate);
+    specs.matrix(prefix + kSharedGate, gate, "rd", gate);
     add_mlp(specs, c, prefix + kSharedExpert, c.shared_feed_forward);
   }
 }

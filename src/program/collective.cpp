@@ -53,6 +53,14 @@ const Operand* other_operand(const Instruction& instruction, std::size_t index) 
   return index < list.size() ? &list[index] : nullptr;
 }
 
+/// Elements of a row of slots, and how many slots this rank has.
+std::pair<std::int64_t, std::int64_t> routed_rows(const Instruction& instruction) {
+  const bool leaves = work_of(instruction).routing == Routing::ToExperts;
+  const Operand& packed = leaves ? instruction.inputs[0] : instruction.outputs[0];
+  const std::int64_t slots = packed.shape.at(0);
+  return {elements(packed.shape) / std::max<std::int64_t>(slots, 1), slots};
+}
+
 CollectiveSizes sizes_of(const Instruction& instruction, Algorithm algorithm) {
   const CollectiveWork& work = work_of(instruction);
   CollectiveSizes sizes;
@@ -60,6 +68,13 @@ CollectiveSizes sizes_of(const Instruction& instruction, Algorithm algorithm) {
   sizes.algorithm = algorithm_for(work.kind, algorithm);
   sizes.peer = work.peer;
   sizes.input_counts = work.input_counts;
+  if (work.routing != Routing::None) {  // as if all experts were chosen alike
+    const auto [row, slots] = routed_rows(instruction);
+    const std::int64_t ranks = instruction.inputs[1].shape.at(0);
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      sizes.input_counts.push_back(split(slots, ranks, rank).size() * row);
+    }
+  }
   if (!work.dims.empty()) sizes.dtype = whole_operand(instruction, 0).dtype;
   for (std::size_t i = 0; i < work.dims.size(); ++i) {
     sizes.segments.push_back(extent_of(whole_operand(instruction, i), work.dims[i]));

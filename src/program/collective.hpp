@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "comm/traffic.hpp"
 #include "program/program.hpp"
@@ -17,7 +18,10 @@ namespace sw {
 [[nodiscard]] int rank_in(const Program& program, const Group& group);
 [[nodiscard]] const Group& group_of(const Program& program, const CollectiveWork& work);
 
-/// Sizes of the collective that `instruction` (whose work is a CollectiveWork) does.
+/// Of an all_to_all with routing: elements of a slot's row, and the slots of this rank.
+[[nodiscard]] std::pair<std::int64_t, std::int64_t> routed_rows(const Instruction& instruction);
+/// Sizes of the collective that `instruction` (whose work is a CollectiveWork) does; with routing,
+/// as if every expert were chosen equally often.
 [[nodiscard]] CollectiveSizes sizes_of(const Instruction& instruction, Algorithm algorithm);
 /// Bytes that this rank sends in it.
 [[nodiscard]] std::int64_t sent_bytes(const Program& program, const Instruction& instruction,

@@ -59,10 +59,13 @@ std::int64_t moved_bytes(const Program& program, const Instruction& instruction,
              : sent_bytes(program, instruction, algorithm);
 }
 
-Ledger planned_ledger(const Program& program, Algorithm algorithm) {
+Ledger planned_ledger(const Program& program, Algorithm algorithm, Routes routes) {
   Ledger ledger;
   for (const Instruction& instruction : program.instructions) {
     if (!communicates(instruction)) continue;
+    const auto* work = std::get_if<CollectiveWork>(&instruction.work);
+    const bool routed = work != nullptr && work->routing != Routing::None;
+    if (routed && routes == Routes::Apart) continue;
     LedgerEntry& entry = ledger[ledger_key(program, instruction)];
     ++entry.calls;
     entry.sent_bytes += moved_bytes(program, instruction, algorithm);

@@ -64,9 +64,13 @@ using Timeline = std::vector<TimelineEntry>;
 [[nodiscard]] std::int64_t moved_bytes(const Program& program, const Instruction& instruction,
                                        Algorithm algorithm);
 
+/// Collectives whose bytes are known only when they have run (Routing): planned as if every expert
+/// were chosen equally often, or left out, to be planned from the routes that were taken.
+enum class Routes : std::uint8_t { Even, Apart };
 /// What one rank's traffic will be in one run of `program`, from comm/traffic's formulas and the
 /// sizes of copies alone: the plan.
-[[nodiscard]] Ledger planned_ledger(const Program& program, Algorithm algorithm);
+[[nodiscard]] Ledger planned_ledger(const Program& program, Algorithm algorithm,
+                                    Routes routes = Routes::Even);
 
 /// Seconds of the step in which no stream computes but at least one moves bytes.
 [[nodiscard]] double exposed_communication(const Program& program, const Timeline& timeline);

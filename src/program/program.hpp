@@ -92,6 +92,29 @@ struct CopyWork {
   friend bool operator==(const CopyWork&, const CopyWork&) = default;
 };
 
+/// What is done with slots [B,S,k,...] on this side of an all_to_all that brings them to the
+/// experts they chose (Routing). R: rows that there is room for.
+///
+///   Order     choice int32 [B,S,k] -> order int32 [slots], counts int32 [1,E]
+///             slots by expert, those of an expert as they stand; and how many each expert has
+///   Arrivals  table int32 [n,E] -> choice int32 [R,...]
+///             of each row that comes to rank `rank` of the group the expert, counted from this
+///             rank's first; -1 where none comes. Rows stand by rank, then by expert, then as there
+///   Pack      rows [slots,...], order -> packed: in that order
+///   Unpack    packed, order -> rows
+enum class SlotKind : std::uint8_t { Order, Arrivals, Pack, Unpack };
+struct SlotWork {
+  SlotKind kind = SlotKind::Order;
+  int rank = 0;
+  friend bool operator==(const SlotWork&, const SlotWork&) = default;
+};
+
+/// An all_to_all whose counts are known when it runs: rows of packed slots [slots,...] to the ranks
+/// that have their experts, where there is room for rows [R,...], or from there back. A second
+/// input is the table, int32 [n,E]: how many slots each rank of the group has for each expert; the
+/// experts are shared out evenly, in order.
+enum class Routing : std::uint8_t { None, ToExperts, FromExperts };
+
 /// A collective over `group`. Its segments are inputs[i] -> outputs[i], each cut on `dims[i]`-th
 /// dim of the *whole* shape: outer = dims before, length = that dim, trailing = dims after. For
 /// all_reduce and broadcast the cut is over the flat tensor (dims[i] = -1: outer 1, length = all
@@ -105,6 +128,7 @@ struct CollectiveWork {
   /// all_to_all only: elements to and from each rank of the group, in rank order.
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
+  Routing routing = Routing::None;  ///< all_to_all only, and then instead of counts
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
@@ -150,7 +174,7 @@ struct ZeroWork {
 };
 
 using Work = std::variant<KernelWork, SliceWork, CollectiveWork, WindowWork, OptimizerWork,
-                          ZeroWork, CopyWork, JoinWork>;
+                          ZeroWork, CopyWork, JoinWork, SlotWork>;
 
 enum class Phase : std::uint8_t { Forward, Backward, Window };
 

@@ -37,7 +37,7 @@ bool fits(const Instruction& a, const Instruction& b) {
   if (work_a.kind == CollectiveKind::Send) {
     return work_b.kind == CollectiveKind::Receive && sizes_a.segments == sizes_b.segments;
   }
-  return work_a.kind == work_b.kind && work_a.op == work_b.op &&
+  return work_a.kind == work_b.kind && work_a.op == work_b.op && work_a.routing == work_b.routing &&
          (work_a.kind != CollectiveKind::Broadcast || work_a.peer == work_b.peer) &&
          (work_a.kind == CollectiveKind::AllToAll || sizes_a.segments == sizes_b.segments);
 }

@@ -105,6 +105,13 @@ void fields(Form& form, CollectiveWork& work) {
   form("peer", work.peer, -1);
   form("input_counts", work.input_counts, {});
   form("output_counts", work.output_counts, {});
+  form("routing", work.routing, Routing::None);
+}
+
+template <typename Form>
+void fields(Form& form, SlotWork& work) {
+  form("kind", work.kind, SlotKind::Order);
+  form("rank", work.rank, 0);
 }
 
 template <typename Form>
@@ -198,8 +205,8 @@ void operands(HostOperands& host, Visit&& visit) {
 }
 
 /// First words of the lines that hold an alternative of a variant, in the variant's order.
-inline constexpr std::string_view kWorkWords[] = {"kernel",    "slice", "collective", "window",
-                                                  "optimizer", "zero",  "copy",       "join"};
+inline constexpr std::string_view kWorkWords[] = {
+    "kernel", "slice", "collective", "window", "optimizer", "zero", "copy", "join", "slots"};
 inline constexpr std::string_view kParameterWords[] = {
     "none",       "einsum",  "norm",  "rope",     "attention", "gelu",
     "vocabulary", "dropout", "route", "dispatch", "load",      "balance"};
@@ -229,6 +236,14 @@ struct Words<ReduceOp> {
 template <>
 struct Words<WindowKind> {
   static constexpr std::string_view kWords[] = {"finish_count", "squares", "finish_norm"};
+};
+template <>
+struct Words<SlotKind> {
+  static constexpr std::string_view kWords[] = {"order", "arrivals", "pack", "unpack"};
+};
+template <>
+struct Words<Routing> {
+  static constexpr std::string_view kWords[] = {"none", "to_experts", "from_experts"};
 };
 template <>
 struct Words<CollectiveKind> {

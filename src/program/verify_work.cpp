@@ -87,6 +87,37 @@ class WorkRules {
            name_of(output));
   }
 
+  void operator()(const SlotWork& work) const {
+    const bool order = work.kind == SlotKind::Order;
+    const bool arrivals = work.kind == SlotKind::Arrivals;
+    counts("a work on slots", order || arrivals ? 1 : 2, order ? 2 : 1);
+    const Operand& input = instruction_.inputs[0];
+    const Operand& output = instruction_.outputs[0];
+    if (order) {
+      check_(input.dtype == DType::Int32 && !input.shape.empty(), "a choice is {} {}",
+             to_text(input.dtype), to_text(input.shape));
+      is(output, DType::Int32, {elements(input.shape)});
+      const Operand& counted = instruction_.outputs[1];
+      check_(counted.shape.size() == 2, "counts of experts are {}", to_text(counted.shape));
+      is(counted, DType::Int32, {1, counted.shape[1]});
+    } else if (arrivals) {
+      check_(input.dtype == DType::Int32 && input.shape.size() == 2 && work.rank >= 0 &&
+                 work.rank < input.shape[0] && input.shape[1] % input.shape[0] == 0,
+             "{} {} is no table of routes for rank {}", to_text(input.dtype), to_text(input.shape),
+             work.rank);
+      check_(output.dtype == DType::Int32, "a choice is {}", to_text(output.dtype));
+    } else {
+      const std::int64_t slots = elements(instruction_.inputs[1].shape);
+      is(instruction_.inputs[1], DType::Int32, {slots});
+      check_(input.dtype == output.dtype && elements(input.shape) == elements(output.shape) &&
+                 slots > 0 && elements(input.shape) % slots == 0,
+             "rows of {} slots cannot be {} {} and {} {}", slots, to_text(input.dtype),
+             to_text(input.shape), to_text(output.dtype), to_text(output.shape));
+    }
+    check_in_place(false);
+    stays_on_device();
+  }
+
   void operator()(const CollectiveWork& work) const;
 
   void operator()(const WindowWork& work) const {
@@ -187,6 +218,7 @@ class WorkRules {
   void check_segment(const CollectiveWork& work, const CollectiveSizes& sizes,
                      std::size_t index) const;
   void check_exchange(const CollectiveWork& work, std::int64_t ranks) const;
+  void check_routes(const CollectiveWork& work, std::int64_t ranks) const;
   void check_window(const Operand& operand) const {
     check_(operand.buffer >= 0, "a collective's operand has no buffer");
     const Buffer& buffer = program_.buffers[static_cast<std::size_t>(operand.buffer)];
@@ -233,7 +265,8 @@ void WorkRules::operator()(const CollectiveWork& work) const {
   const auto segments = work.dims.size();
   const bool sends = work.kind == CollectiveKind::Send;
   const bool receives = work.kind == CollectiveKind::Receive;
-  check_(instruction_.inputs.size() == (receives ? 0 : segments) &&
+  const std::size_t tables = work.routing == Routing::None ? 0 : 1;
+  check_(instruction_.inputs.size() == (receives ? 0 : segments + tables) &&
              instruction_.outputs.size() == (sends ? 0 : segments),
          "{} of {} segments has {} inputs and {} outputs", to_text(work.kind), segments, inputs(),
          outputs());
@@ -252,7 +285,32 @@ void WorkRules::operator()(const CollectiveWork& work) const {
   }
   const CollectiveSizes sizes = sizes_of(instruction_, Algorithm::Direct);
   for (std::size_t i = 0; i < segments; ++i) check_segment(work, sizes, i);
-  if (work.kind == CollectiveKind::AllToAll) check_exchange(work, ranks);
+  check_(work.kind == CollectiveKind::AllToAll || tables == 0, "{} has no routes",
+         to_text(work.kind));
+  if (tables > 0) {
+    check_routes(work, ranks);
+  } else if (work.kind == CollectiveKind::AllToAll) {
+    check_exchange(work, ranks);
+  }
+}
+
+void WorkRules::check_routes(const CollectiveWork& work, std::int64_t ranks) const {
+  const Operand& from = instruction_.inputs[0];
+  const Operand& to = instruction_.outputs[0];
+  const Operand& table = instruction_.inputs[1];
+  check_(table.dtype == DType::Int32 && table.shape.size() == 2 && table.shape[0] == ranks &&
+             table.shape[1] % ranks == 0,
+         "{} {} is no table of routes over {} ranks", to_text(table.dtype), to_text(table.shape),
+         ranks);
+  check_(work.dims.size() == 1 && work.dims[0] == -1 && work.input_counts.empty() &&
+             work.output_counts.empty() && !from.shape.empty() && !to.shape.empty(),
+         "an all_to_all with routes has one flat segment and no counts");
+  const auto [row, slots] = routed_rows(instruction_);
+  const Operand& room = work.routing == Routing::ToExperts ? to : from;
+  check_(slots > 0 && row * slots > 0 && elements(room.shape) == room.shape[0] * row &&
+             from.dtype == to.dtype,
+         "rows of {} cannot travel as rows of {}", to_text(from.shape), to_text(to.shape));
+  check_(!share_bytes(from, to), "an all_to_all cannot work in place");
 }
 
 void WorkRules::check_segment(const CollectiveWork& work, const CollectiveSizes& sizes,

@@ -246,9 +246,25 @@ Ledger Executor::ledger() const {
   return ledger;
 }
 
+Ledger Executor::routed() const {
+  Ledger ledger;
+  for (const State::Lane& lane : state_->lanes) {
+    for (const Step& step : lane.steps) {
+      const RoutedCount* routed = step.work.routed.get();
+      if (routed == nullptr) continue;
+      const auto id = static_cast<std::size_t>(step.id);
+      LedgerEntry& entry = ledger[ledger_key(state_->program, state_->program.instructions[id])];
+      entry.calls += routed->calls;
+      entry.sent_bytes += routed->sent_bytes;
+    }
+  }
+  return ledger;
+}
+
 void Executor::reset_ledger() {
   for (State::Lane& lane : state_->lanes) {
     for (Step& step : lane.steps) {
+      if (step.work.routed != nullptr) *step.work.routed = {};
       if (step.work.collective != nullptr) step.work.collective->reset();
       if (step.work.copies != nullptr) *step.work.copies = {};
     }

@@ -66,6 +66,8 @@ class Executor {
   /// Of all runs since construction or the last `reset_ledger`.
   [[nodiscard]] Ledger ledger() const;
   void reset_ledger();
+  /// Of the same runs, what the tables of routes said that collectives with routing had to send.
+  [[nodiscard]] Ledger routed() const;
   /// Of the last run.
   [[nodiscard]] const Timeline& timeline() const;
 

@@ -127,6 +127,13 @@ class Preparation {
                           .input_counts = work.input_counts,
                           .output_counts = work.output_counts,
                           .name = instruction_.name};
+    const bool routed = work.routing != Routing::None;
+    if (routed) {
+      const Operand& output = instruction_.outputs[0];
+      collective.output_room = elements(output.shape);
+      // How much of it is written is up to the routes.
+      touch_end(memory_.address(program_, output), bytes_of(output));
+    }
     for (std::size_t i = 0; i < sizes.segments.size(); ++i) {
       const Extent& extent = sizes.segments[i];
       collective.segments.push_back({address(instruction_.inputs, i),
@@ -135,10 +142,16 @@ class Preparation {
     }
     std::unique_ptr<PreparedCollective> prepared =
         communicators_[static_cast<std::size_t>(work.group)]->prepare(std::move(collective));
+    if (routed) {
+      return prepare_exchange(program_, instruction_, memory_, std::move(prepared));
+    }
     PreparedCollective* target = prepared.get();
     return {[target](Team&) { target->run(); }, std::move(prepared)};
   }
 
+  PreparedWork operator()(const SlotWork&) const {
+    return {prepare_slot_work(program_, instruction_, memory_)};
+  }
   PreparedWork operator()(const WindowWork&) const {
     return {prepare_window_work(program_, instruction_, memory_)};
   }
@@ -169,12 +182,12 @@ class Preparation {
   [[nodiscard]] std::byte* address(const std::vector<Operand>& operands, std::size_t i) const {
     return i < operands.size() ? memory_.address(program_, operands[i]) : nullptr;
   }
-  /// A kernel is handed its scratch whole. Which thread's part of it gets written is up to who
-  /// takes which tile; so that the measured peak does not depend on that, its end counts as
-  /// touched.
-  static void touch_end(std::byte* scratch, std::int64_t bytes) {
+  /// Of memory whose last bytes may be left alone: so that the measured peak does not depend on
+  /// that, they count as touched. (A kernel is handed its scratch whole, and which thread's part of
+  /// it gets written is up to who takes which tile.)
+  static void touch_end(std::byte* memory, std::int64_t bytes) {
     const std::int64_t end = std::min<std::int64_t>(bytes, 8);
-    if (end > 0) std::memset(scratch + bytes - end, 0, static_cast<std::size_t>(end));
+    if (end > 0) std::memset(memory + bytes - end, 0, static_cast<std::size_t>(end));
   }
 
   const Program& program_;

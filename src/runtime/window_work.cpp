@@ -8,13 +8,6 @@
 namespace sw {
 namespace {
 
-using Run = std::function<void(Team&)>;
-
-template <typename T>
-T* pointer(const Program& program, const RankMemory& memory, const Operand& operand) {
-  return reinterpret_cast<T*>(memory.address(program, operand));
-}
-
 struct GradientRange {
   kernels::Gradients gradients;
   std::int64_t count = 0;

@@ -17,10 +17,7 @@ std::string divisors(std::int64_t size) {
   return fmt::format("{}", fmt::join(result, ", "));
 }
 
-int size_of_axis(const Mesh& mesh, const std::string& name) {
-  const int axis = mesh.find(name);
-  return axis < 0 ? 1 : mesh.axes()[static_cast<std::size_t>(axis)].size;
-}
+int size_of_axis(const Mesh& mesh, const std::string& name) { return mesh.size(mesh.parts(name)); }
 
 void check_divides(std::int64_t size, const char* what, const char* key, int parts) {
   if (size % parts != 0) {
@@ -50,6 +47,11 @@ void check_heads_spread(std::int64_t kv_heads, int cp, int tp) {
 
 Sharding parameter_sharding(const Value& parameter, const Mesh& mesh) {
   Sharding sharding(mesh.axes().size());
+  if (const std::size_t e = parameter.letters.find('e'); e != std::string::npos) {
+    for (const int axis : mesh.parts("ep")) {
+      sharding[static_cast<std::size_t>(axis)] = shard(static_cast<int>(e));
+    }
+  }
   const int tp = mesh.find("tp");
   if (tp < 0) {
     return sharding;
@@ -70,16 +72,25 @@ void check_sizes(const ModelGraph& model, const Mesh& mesh, const ShardingOption
   const int tp = size_of_axis(mesh, "tp");
   const int dp = size_of_axis(mesh, "dp");
   const int cp = size_of_axis(mesh, "cp");
+  const int ep = size_of_axis(mesh, "ep");
+  bool has_experts = false;
   const Graph& graph = model.graph;
   for (const ValueId id : graph.parameters()) {
     const Value& parameter = graph.value(id);
+    has_experts = has_experts || parameter.letters.find('e') != std::string::npos;
     for (std::size_t d = 0; d < parameter.letters.size(); ++d) {
       if (parameter.letters[d] == 'h') {
         check_divides(parameter.shape[d], "the number of attention heads", "tp", tp);
+      } else if (parameter.letters[d] == 'e') {
+        check_divides(parameter.shape[d], "the number of experts", "ep", ep);
       } else if (parameter.letters[d] == 'f' || parameter.letters[d] == 'v') {
         check_enough(parameter.shape[d], fmt::format("dim {} of {}", d, parameter.name), "tp", tp);
       }
     }
+  }
+  if (ep > 1 && !has_experts) {
+    throw ConfigError(fmt::format(
+        "parallel.ep = {} shares out experts, and this model has none; use ep = 1", ep));
   }
   if (cp > 1 && options.context == ContextAlgorithm::AllToAll) {
     if (tp > 1 && options.sequence_parallel) {
@@ -121,7 +132,11 @@ Direction direction_of(const ModelGraph& model, const ShardedGraph& sharded,
 }
 
 std::vector<CopyId> copies_read(const ShardedStep& step) {
-  return step.kind == ShardedStep::Kind::Move ? std::vector<CopyId>{step.from} : step.inputs;
+  if (step.kind != ShardedStep::Kind::Move) {
+    return step.inputs;
+  }
+  return step.choice < 0 ? std::vector<CopyId>{step.from}
+                         : std::vector<CopyId>{step.from, step.choice};
 }
 
 std::vector<CopyId> copies_made(const ShardedStep& step) {

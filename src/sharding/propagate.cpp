@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -25,6 +26,9 @@ class Propagation {
     for (const Op& op : graph_.ops()) {
       if (op.definition->name == "attention") {
         attended_.insert(op.outputs.front());
+      }
+      if (const int chosen = op.definition->integer_output; chosen >= 0) {
+        choice_of_layer_[op.layer] = op.outputs.at(static_cast<std::size_t>(chosen));
       }
     }
   }
@@ -74,7 +78,7 @@ class Propagation {
       return result;
     }
     for (std::size_t i = 0; i < axes_; ++i) {
-      if (axis_name(i) == "dp") {
+      if (result_.mesh.is_part(i, "dp")) {
         result[i] = shard(0);
       } else if (axis_name(i) == "cp") {
         result[i] = shard(1);
@@ -121,7 +125,7 @@ class Propagation {
   bool fits(const Op& op, const Signature& signature, std::size_t axis) const {
     const auto ok = [&](ValueId id, Placement placement) {
       if (!placement.is_shard()) {
-        return true;
+        return !placement.is_routed() || result_.mesh.axes()[axis].experts;
       }
       const std::int64_t size = graph_.value(id).shape.at(static_cast<std::size_t>(placement.dim));
       return size >= axis_size(axis) && (!signature.divides || size % axis_size(axis) == 0);
@@ -155,7 +159,8 @@ class Propagation {
         continue;
       }
       for (const CopyId id : visible_copies(input, op.direction)) {
-        if (copy(id).sharding[axis].is_shard()) {
+        const Placement held = copy(id).sharding[axis];
+        if (held.is_shard() || held.is_routed()) {
           return false;
         }
       }
@@ -266,6 +271,7 @@ class Propagation {
 
   void place(OpId id) {
     const Op& op = graph_.op(id);
+    layer_ = op.layer;
     std::vector<Signature>& chosen = result_.chosen[static_cast<std::size_t>(id)];
     for (std::size_t axis = 0; axis < axes_; ++axis) {
       chosen.push_back(choose(id, axis));
@@ -318,9 +324,30 @@ class Propagation {
     const auto [from, moves] = nearest(value, target, direction);
     CopyId current = from;
     for (const Move& move : moves) {
-      current = make_move(value, current, move, direction);
+      const CopyId choice = moves_slots(move) ? routed_choice(value) : -1;
+      current = make_move(value, current, move, choice, direction);
     }
     return current;
+  }
+
+  static bool moves_slots(const Move& move) { return move.from.is_routed() || move.to.is_routed(); }
+
+  /// Which expert each slot of the layer chose, there where the slots go; made now if this is the
+  /// first that goes there. -1 for the choice itself.
+  CopyId routed_choice(ValueId value) {
+    const ValueId choice = choice_of_layer_.at(layer_);
+    if (value == choice) {
+      return -1;
+    }
+    Sharding target = copy(copies_of_[static_cast<std::size_t>(choice)].front()).sharding;
+    for (std::size_t axis = 0; axis < axes_; ++axis) {
+      if (result_.mesh.axes()[axis].experts) {
+        target[axis] = routed(target[axis].dim);
+      } else if (axis_name(axis) == "tp") {
+        target[axis] = replicate();  // tokens are gathered before they are copied to slots
+      }
+    }
+    return get(choice, target, Direction::Forward);
   }
 
   std::pair<CopyId, std::vector<Move>> nearest(ValueId value, const Sharding& target,
@@ -344,7 +371,8 @@ class Propagation {
     return result;
   }
 
-  CopyId make_move(ValueId value, CopyId from, const Move& move, Direction direction) {
+  CopyId make_move(ValueId value, CopyId from, const Move& move, CopyId choice,
+                   Direction direction) {
     for (const CopyId id : visible_copies(value, direction)) {
       if (copy(id).sharding == move.after) {
         return id;
@@ -356,6 +384,7 @@ class Propagation {
     step.kind = ShardedStep::Kind::Move;
     step.from = from;
     step.move = move;
+    step.choice = choice;
     step.to = add_copy(value, move.after, direction, gathers || keeps);
     result_.steps.push_back(step);
     return step.to;
@@ -388,6 +417,8 @@ class Propagation {
   ShardingOptions options_;
   std::size_t axes_;
   std::set<ValueId> attended_;
+  std::map<int, ValueId> choice_of_layer_;  ///< by experts
+  int layer_ = -1;                          ///< of the op being placed
   ShardedGraph result_;
   std::vector<std::vector<CopyId>> copies_of_;
 };

@@ -36,10 +36,11 @@ struct Copy {
 struct ShardedStep {
   enum class Kind : std::uint8_t { Load, Move, Compute };
   Kind kind = Kind::Compute;
-  CopyId from = -1;  ///< Move
-  CopyId to = -1;    ///< Load, Move
-  sw::Move move;     ///< Move
-  OpId op = -1;      ///< Compute
+  CopyId from = -1;    ///< Move
+  CopyId to = -1;      ///< Load, Move
+  sw::Move move;       ///< Move
+  CopyId choice = -1;  ///< Move of slots to or from their experts: which chose what, routed itself
+  OpId op = -1;        ///< Compute
   std::vector<CopyId> inputs, outputs;
   bool recomputed = false;  ///< a forward step that runs again, in the backward
 };
@@ -72,7 +73,8 @@ struct ShardedGraph {
 [[nodiscard]] std::vector<CopyId> copies_made(const ShardedStep& step);
 
 /// How a layout places a parameter: heads, feed-forward and vocabulary letters are cut on tp (KV
-/// heads only when they divide; Replicate otherwise), all else Replicate.
+/// heads only when they divide; Replicate otherwise), experts on the axes of ep, all else
+/// Replicate.
 [[nodiscard]] Sharding parameter_sharding(const Value& parameter, const Mesh& mesh);
 
 /// Refuses sizes that the layout must divide (ConfigError, with the values that do).

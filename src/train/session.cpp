@@ -338,8 +338,10 @@ Ledger Session::measured() const {
 Ledger Session::planned() const {
   const Algorithm algorithm = compilation_.options().parallel.algorithm;
   Ledger ledger;
-  add_steps(ledger, planned_ledger(training_, algorithm), steps_);
-  add_steps(ledger, planned_ledger(evaluation_, algorithm), evaluations_);
+  add_steps(ledger, planned_ledger(training_, algorithm, Routes::Apart), steps_);
+  add_steps(ledger, planned_ledger(evaluation_, algorithm, Routes::Apart), evaluations_);
+  add_steps(ledger, train_executor_->routed(), 1);
+  add_steps(ledger, evaluate_executor_->routed(), 1);
   return ledger;
 }
 

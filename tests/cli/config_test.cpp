@@ -217,14 +217,37 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
   for (const char* context : {"parallel.context=gather", "parallel.context=all_to_all"}) {
     EXPECT_EQ(unsupported("", {"parallel.cp=2", context}), "accepted");
   }
-  for (const char* set : {"parallel.pipeline=pipedream", "parallel.pipeline=pipedream_2bw",
-                          "train.precision=float16", "parallel.communicator=mpi",
-                          "parallel.communicator=nccl", "parallel.gather_before_dispatch=true"}) {
+  for (const char* set :
+       {"parallel.pipeline=pipedream", "parallel.pipeline=pipedream_2bw", "train.precision=float16",
+        "parallel.communicator=mpi", "parallel.communicator=nccl"}) {
     const std::string path = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_THAT(unsupported("", {set}), AllOf(HasSubstr(path), HasSubstr("not in this version")));
   }
-  EXPECT_THAT(unsupported("", {"parallel.dp=2", "parallel.ep=2"}), HasSubstr("expert parallelism"));
   EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.zero_group=2"}), "accepted");
+}
+
+TEST(Config, ExpertsAreSharedOutOverAllOfCpAndTheInnerPartOfDp) {
+  EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.ep=2"}), "accepted");
+  EXPECT_EQ(unsupported("", {"parallel.dp=2", "parallel.cp=2", "parallel.ep=4"}), "accepted");
+  EXPECT_THAT(refusal("", {"parallel.dp=3", "parallel.ep=2"}), HasSubstr("does not divide"));
+  EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.cp=4", "parallel.ep=2"}),
+              HasSubstr("use ep = 4"));
+  EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.ep=2", "parallel.zero_group=2"}),
+              HasSubstr("use zero_group = 0"));
+}
+
+TEST(Config, TokensAreGatheredBeforeTheyGoToTheirExperts) {
+  const auto refused = [](std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"parallel.dp=2", "parallel.tp=2"});
+    return refusal("", sets);
+  };
+  EXPECT_THAT(refused({"parallel.ep=2"}), HasSubstr("gather_before_dispatch = true"));
+  EXPECT_THAT(refused({"parallel.gather_before_dispatch=true"}), HasSubstr("leave it out"));
+  for (const char* set :
+       {"parallel.gather_before_dispatch=true", "parallel.sequence_parallel=false"}) {
+    EXPECT_EQ(unsupported("", {"parallel.dp=2", "parallel.tp=2", "parallel.ep=2", set}),
+              "accepted");
+  }
 }
 
 TEST(Config, EveryKeySurvivesWritingAndReadingBack) {

@@ -336,6 +336,55 @@ TEST_P(Conformance, AllToAllDeliversUnevenPieces) {
   });
 }
 
+// Element k of what i sends to j in a call is call * 1000 + i * 100 + j * 10 + k; pieces lie apart
+// in the input, and in the output the other way round.
+TEST_P(Conformance, AllToAllTakesItsCountsWithEachRun) {
+  const auto count = [](int run, int from, int to) {
+    return std::int64_t{(run * 2 + from * 3 + to * 5) % 4};
+  };
+  expect_ranks(job(), [&](World& world) {
+    Window window(world);
+    const auto group = world.make_communicator("all", first_ranks(world.size()));
+    const auto ranks = static_cast<std::size_t>(world.size());
+    Collective call = collective(CollectiveKind::AllToAll, DType::Int32);
+    const auto input = window.take<std::int32_t>(world.size() * 5);
+    const auto output = window.take<std::int32_t>(world.size() * 4);
+    call.segments = {{bytes_of(input), bytes_of(output), 1, world.size() * 5, 1}};
+    call.output_room = world.size() * 4;
+    const auto prepared = group->prepare(call);
+    for (int run = 0; run < 4; ++run) {
+      std::vector<Range> from(ranks);
+      std::vector<Range> to(ranks);
+      std::int64_t sent = 0;
+      for (int other = 0; other < world.size(); ++other) {
+        const auto at = static_cast<std::size_t>(other);
+        const std::int64_t begin = (world.size() - 1 - other) * 4;
+        from[at] = {other * 5, other * 5 + count(run, world.rank(), other)};
+        to[at] = {begin, begin + count(run, other, world.rank())};
+        sent += other == world.rank() ? 0 : from[at].size() * 4;
+        for (std::int64_t k = 0; k < from[at].size(); ++k) {
+          input[static_cast<std::size_t>(from[at].begin + k)] =
+              run * 1000 + world.rank() * 100 + other * 10 + static_cast<std::int32_t>(k);
+        }
+      }
+      std::fill(output.begin(), output.end(), -1);
+      prepared->reset();
+      prepared->set_ranges(from, to);
+      prepared->run();
+      EXPECT_EQ(prepared->result().sent_bytes, sent);
+      for (int other = 0; other < world.size(); ++other) {
+        for (std::int64_t k = 0; k < 4; ++k) {
+          const Range& piece = to[static_cast<std::size_t>(other)];
+          const std::int32_t expected =
+              run * 1000 + other * 100 + world.rank() * 10 + static_cast<std::int32_t>(k);
+          EXPECT_EQ(output[static_cast<std::size_t>(piece.begin + k)],
+                    k < piece.size() ? expected : -1);
+        }
+      }
+    }
+  });
+}
+
 TEST_P(Conformance, BroadcastCopiesFromEachRoot) {
   expect_ranks(job(), [](World& world) {
     Window window(world);

@@ -12,7 +12,9 @@ namespace {
 /// of 9 that all tokens share, with a gate of its own.
 class ExpertModel {
  public:
-  ExpertModel(std::int64_t batch, std::int64_t sequence, bool normalize, bool balance = false) {
+  ExpertModel(std::int64_t batch, std::int64_t sequence, bool normalize, bool balance = false,
+              std::int64_t experts_of_layer = 5)
+      : experts_(experts_of_layer) {
     Graph& g = model_.graph;
     const Shape rows = {batch, sequence};
     for (ValueId* input : {&model_.tokens, &model_.labels, &model_.positions, &model_.documents}) {
@@ -38,7 +40,7 @@ class ExpertModel {
 
  private:
   static constexpr std::int64_t kD = 12;
-  static constexpr std::int64_t kE = 5;
+  const std::int64_t experts_;
   static constexpr std::int64_t kF = 23;
   static constexpr std::int64_t kShared = 9;
   static constexpr std::int64_t kChosen = 2;
@@ -61,16 +63,16 @@ class ExpertModel {
     const std::string p = fmt::format("layers.{}.", layer);
     const ValueId y = make("rms_norm", {x, weight(p + "norm", {kD}, "d", layer)}, p + "norm",
                            kernels::NormParameters{});
-    const ValueId logits =
-        einsum("bsd,ed->bse", y, weight(p + "router", {kE, kD}, "ed", layer), p + "router_logits");
+    const ValueId logits = einsum(
+        "bsd,ed->bse", y, weight(p + "router", {experts_, kD}, "rd", layer), p + "router_logits");
     const Op& route = g.op(g.apply("route", {logits}, p + "gate", DType::Float32,
                                    kernels::RouteParameters{kChosen, normalize}));
     const ValueId gate = route.outputs[0];
     const ValueId choice = route.outputs[1];
     const kernels::DispatchParameters slots{kChosen};
     if (balance) {
-      const ValueId load =
-          make("expert_load", {choice, model_.labels}, p + "load", kernels::LoadParameters{kE});
+      const ValueId load = make("expert_load", {choice, model_.labels}, p + "load",
+                                kernels::LoadParameters{experts_});
       make("balance_loss", {logits, load, model_.labels, model_.count}, p + "balance",
            kernels::BalanceParameters{0.1});
     }
@@ -81,12 +83,13 @@ class ExpertModel {
                   p + name);
     };
     const ValueId inner = make("swiglu",
-                               {product(xe, "expert_gate", {kE, kF, kD}, "efd"),
-                                product(xe, "expert_up", {kE, kF, kD}, "efd")},
+                               {product(xe, "expert_gate", {experts_, kF, kD}, "efd"),
+                                product(xe, "expert_up", {experts_, kF, kD}, "efd")},
                                p + "swiglu");
     const ValueId weighed = make("scale_rows", {inner, gate}, p + "weighed");
-    const ValueId routed = make("combine", {product(weighed, "expert_down", {kE, kD, kF}, "edf")},
-                                p + "routed", slots);
+    const ValueId routed =
+        make("combine", {product(weighed, "expert_down", {experts_, kD, kF}, "edf")}, p + "routed",
+             slots);
 
     const ValueId shared_gate = make(
         "sigmoid",
@@ -167,6 +170,57 @@ TEST(Reassemble, EveryValueOfExpertsEqualsTheUnshardedOne) {
       }
     }
   }
+}
+
+Mesh expert_mesh(int outer, int inner, int cp, int tp) {
+  const bool both = outer > 1 && inner > 1;
+  return Mesh({{both ? "dp_out" : "dp", outer},
+               {both ? "dp_in" : "dp", inner, true},
+               {"cp", cp, true},
+               {"tp", tp}});
+}
+
+TEST(Reassemble, EveryValueOfExpertsOnRanksOfTheirOwnEqualsTheUnshardedOne) {
+  const ExpertModel whole(4, 12, false, true, 12);
+  const ModelGraph& model = whole.joint();
+  const test::Whole data = test::make_data(model, 11);
+  const test::Whole expected = test::run_whole(model, data);
+  for (const auto& [outer, inner, cp, tp] :
+       std::vector<std::tuple<int, int, int, int>>{{1, 2, 1, 1},
+                                                   {2, 2, 1, 1},
+                                                   {1, 4, 1, 2},
+                                                   {1, 1, 2, 1},
+                                                   {2, 1, 3, 1},
+                                                   {1, 2, 2, 2},
+                                                   {2, 2, 3, 1},
+                                                   {1, 4, 3, 1}}) {
+    for (const bool sequence_parallel : {false, true}) {
+      SCOPED_TRACE(fmt::format("dp {} x {} cp {} tp {} sequence {}", outer, inner, cp, tp,
+                               sequence_parallel));
+      const ShardedGraph sharded =
+          propagate(model, expert_mesh(outer, inner, cp, tp), {sequence_parallel});
+      verify(model, sharded);
+      const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+      EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+      EXPECT_TRUE(result.replicas_equal);
+      EXPECT_GT(result.copies, 50);
+    }
+  }
+}
+
+// Slots and gates there and the products' results back, and their gradients the other way; choices
+// follow from how many slots each rank has for each expert.
+TEST(Collectives, OfExpertsOnRanksOfTheirOwnAreAllToAlls) {
+  const ExpertModel whole(4, 12, true, false, 12);
+  const ShardedGraph sharded = propagate(whole.joint(), expert_mesh(2, 2, 1, 1), {});
+  EXPECT_EQ(collectives_text(whole.joint(), sharded, 0),
+            "forward all_to_all dp_in layers.0.gate.1\n"
+            "forward all_to_all dp_in layers.0.slots\n"
+            "forward all_to_all dp_in layers.0.gate\n"
+            "forward all_to_all dp_in layers.0.expert_down\n"
+            "backward all_to_all dp_in d(layers.0.expert_down)\n"
+            "backward all_to_all dp_in d(layers.0.slots)\n"
+            "backward all_to_all dp_in d(layers.0.gate)\n");
 }
 
 // One all-reduce each way, as of a layer without experts: gates and router add nothing.

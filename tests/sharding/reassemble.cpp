@@ -10,7 +10,7 @@ namespace sw::test {
 namespace {
 
 kernels::View view(Tensor& tensor) {
-  if (!tensor.integer.empty()) {
+  if (tensor.whole_numbers || !tensor.integer.empty()) {
     return {reinterpret_cast<std::byte*>(tensor.integer.data()), DType::Int32, tensor.shape};
   }
   if (!tensor.key.empty()) {
@@ -32,6 +32,7 @@ Tensor blank(const Value& value, const Shape& shape) {
   if (value.dtype == DType::Int32) {
     tensor.integer.assign(tensor.real.size(), -1);
     tensor.real.clear();
+    tensor.whole_numbers = true;
   }
   return tensor;
 }
@@ -69,8 +70,9 @@ Tensor cut(const Tensor& whole, const std::vector<Range>& box) {
   Tensor piece;
   piece.shape = shape_of(box);
   piece.key = whole.key;
+  piece.whole_numbers = whole.whole_numbers;
   const auto count = static_cast<std::size_t>(elements(piece.shape));
-  if (!whole.integer.empty()) {
+  if (whole.whole_numbers || !whole.integer.empty()) {
     piece.integer.resize(count);
     for_each(whole.shape, box,
              [&](std::size_t from, std::size_t to) { piece.integer[to] = whole.integer[from]; });
@@ -238,7 +240,12 @@ class Ranks {
       }
       std::vector<Tensor> outputs;
       for (const CopyId id : step.outputs) {
-        outputs.push_back(blank(model_.graph.value(copy(id).value), shape_of(box(id, rank))));
+        Shape shape = shape_of(box(id, rank));
+        if (is_routed(id)) {
+          slots_[id].push_back(slots_of_inputs(step, rank));
+          shape = routed_shape(shape, slots_[id].back().size());
+        }
+        outputs.push_back(blank(model_.graph.value(copy(id).value), shape));
       }
       call(model_, op, inputs, input_starts, pointers(outputs));
       for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -247,28 +254,134 @@ class Ranks {
     }
   }
 
-  /// Any move, the slow way: per group, build the value without the moving axes, then cut.
-  void move(const ShardedStep& step) {
-    const Shape& whole = model_.graph.value(copy(step.from).value).shape;
+  bool is_routed(CopyId id) const {
+    const Sharding& sharding = copy(id).sharding;
+    return std::any_of(sharding.begin(), sharding.end(),
+                       [](Placement placement) { return placement.is_routed(); });
+  }
+
+  static Shape routed_shape(Shape shape, std::size_t rows) {
+    shape[0] = static_cast<std::int64_t>(rows);
+    shape[1] = 1;
+    shape[2] = 1;
+    return shape;
+  }
+
+  const std::vector<std::int64_t>& slots_of_inputs(const ShardedStep& step,
+                                                   std::size_t rank) const {
+    for (const CopyId id : step.inputs) {
+      if (const auto found = slots_.find(id); found != slots_.end()) {
+        return found->second.at(rank);
+      }
+    }
+    throw InternalError("a routed output without a routed input");
+  }
+
+  /// Experts of a rank, by what makes the choice.
+  std::int64_t experts_of_rank(ValueId choice, std::size_t ranks) const {
+    for (const Op& op : model_.graph.ops()) {
+      if (std::find(op.outputs.begin(), op.outputs.end(), choice) != op.outputs.end()) {
+        return model_.graph.value(op.inputs.front()).shape.back() /
+               static_cast<std::int64_t>(ranks);
+      }
+    }
+    throw InternalError("nothing makes a choice");
+  }
+
+  /// Slots to the ranks of their experts: each rank of the group looks through the group's slots.
+  void route(const ShardedStep& step) {
+    const ValueId value = copy(step.from).value;
+    const ValueId choice = step.choice < 0 ? value : copy(step.choice).value;
+    const std::vector<std::int32_t>& chosen = expected_.at(choice).integer;
     for (std::size_t rank = 0; rank < world(); ++rank) {
       const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), step.move.axes);
-      Tensor gathered = zeros(whole);
-      std::vector<bool> seen(gathered.real.size(), false);
-      for (const int member : group) {
-        const auto from = static_cast<std::size_t>(member);
-        const Tensor& piece = pieces(step.from)[from];
-        for_each(whole, box(step.from, from), [&](std::size_t at, std::size_t in_piece) {
-          double& slot = gathered.real[at];
-          const double value = number(piece, in_piece);
-          if (!seen[at] || !step.move.from.is_partial()) {
-            slot = value;
-          } else {
-            slot = step.move.op == ReduceOp::Max ? std::max(slot, value) : slot + value;
-          }
-          seen[at] = true;
-        });
+      const auto [gathered, seen] = gather(step, group);
+      const auto place =
+          std::find(group.begin(), group.end(), static_cast<int>(rank)) - group.begin();
+      const std::int64_t own = experts_of_rank(choice, group.size());
+      const bool numbers = gathered.shape.size() == 3;  // one a slot
+      const Range columns = numbers ? Range{0, 1} : box(step.to, rank)[3];
+      const std::int64_t width = numbers ? 1 : gathered.shape[3];
+      Tensor piece;
+      std::vector<std::int64_t> slots;
+      for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
+        const auto first = static_cast<std::int64_t>(slot) * width + columns.begin;
+        if (!seen[static_cast<std::size_t>(first)] || chosen[slot] / own != place) {
+          continue;
+        }
+        slots.push_back(static_cast<std::int64_t>(slot));
+        for (std::int64_t at = first; at < first + columns.size(); ++at) {
+          piece.real.push_back(gathered.real[static_cast<std::size_t>(at)]);
+        }
       }
-      if (pieces(step.from).front().real.empty()) {
+      piece.shape = routed_shape(shape_of(box(step.to, rank)), slots.size());
+      if (step.choice < 0) {
+        piece.whole_numbers = true;
+        for (const double number : piece.real) {
+          piece.integer.push_back(static_cast<std::int32_t>(number) %
+                                  static_cast<std::int32_t>(own));
+        }
+        piece.real.clear();
+      }
+      pieces(step.to).push_back(std::move(piece));
+      slots_[step.to].push_back(std::move(slots));
+    }
+  }
+
+  /// The value of a routed copy's element, and where it stands in the whole.
+  template <typename Visit>
+  void for_each_routed(CopyId id, std::size_t rank, Visit visit) const {
+    const Shape& whole = model_.graph.value(copy(id).value).shape;
+    const Range columns = whole.size() == 3 ? Range{0, 1} : box(id, rank)[3];
+    const std::int64_t width = whole.size() == 3 ? 1 : whole[3];
+    std::size_t at = 0;
+    for (const std::int64_t slot : slots_.at(id).at(rank)) {
+      for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+        visit(static_cast<std::size_t>(slot * width + column), at++);
+      }
+    }
+  }
+
+  /// The value without the moving axes, and which of its elements the group has.
+  std::pair<Tensor, std::vector<bool>> gather(const ShardedStep& step,
+                                              const std::vector<int>& group) {
+    const Shape& whole = model_.graph.value(copy(step.from).value).shape;
+    Tensor gathered = zeros(whole);
+    std::vector<bool> seen(gathered.real.size(), false);
+    for (const int member : group) {
+      const auto from = static_cast<std::size_t>(member);
+      const Tensor& piece = pieces(step.from)[from];
+      const auto take = [&](std::size_t at, std::size_t in_piece) {
+        double& slot = gathered.real[at];
+        const double value = number(piece, in_piece);
+        if (!seen[at] || !step.move.from.is_partial()) {
+          slot = value;
+        } else {
+          slot = step.move.op == ReduceOp::Max ? std::max(slot, value) : slot + value;
+        }
+        seen[at] = true;
+      };
+      if (is_routed(step.from)) {
+        for_each_routed(step.from, from, take);
+      } else {
+        for_each(whole, box(step.from, from), take);
+      }
+    }
+    return {std::move(gathered), std::move(seen)};
+  }
+
+  /// Any move, the slow way: per group, build the value without the moving axes, then cut.
+  void move(const ShardedStep& step) {
+    if (is_routed(step.to)) {
+      route(step);
+      count(step);
+      return;
+    }
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), step.move.axes);
+      Tensor gathered = gather(step, group).first;
+      if (pieces(step.from).front().whole_numbers) {
+        gathered.whole_numbers = true;
         gathered.integer.assign(gathered.real.begin(), gathered.real.end());
       }
       pieces(step.to).push_back(cut(gathered, box(step.to, rank)));
@@ -319,14 +432,19 @@ class Ranks {
       const std::vector<Range> here = box(id, rank);
       const auto [slot, added] = first.try_emplace(starts(here), value);
       result_.replicas_equal = result_.replicas_equal && (added || slot->second == value);
-      for_each(whole.shape, here, [&](std::size_t at, std::size_t in_piece) {
+      const auto compare = [&](std::size_t at, std::size_t in_piece) {
         const double error = std::abs(value[in_piece] - number(whole, at)) / (largest + 1e-300);
         if (!(error <= result_.worst_error)) {
           result_.worst_error = error;
           result_.worst_value =
               fmt::format("{} {}", model_.graph.value(copy(id).value).name, to_text(sharding));
         }
-      });
+      };
+      if (!is_routed(id)) {
+        for_each(whole.shape, here, compare);
+      } else if (!pieces(id)[rank].whole_numbers) {  // a choice is checked by what it leads to
+        for_each_routed(id, rank, compare);
+      }
     }
   }
 
@@ -336,6 +454,8 @@ class Ranks {
   const Whole& expected_;
   std::vector<std::vector<int>> coordinates_;
   std::vector<std::vector<Tensor>> pieces_;
+  /// Of a routed copy, by rank: which slots of the whole its rows are.
+  std::map<CopyId, std::vector<std::vector<std::int64_t>>> slots_;
   Reassembled result_;
   double largest_gradient_ = 0;
 };

@@ -17,6 +17,7 @@ struct Tensor {
   std::vector<double> real;
   std::vector<std::int32_t> integer;
   std::vector<std::int64_t> key;
+  bool whole_numbers = false;  ///< `integer` holds the elements, if there are any
 };
 
 using Whole = std::map<ValueId, Tensor>;

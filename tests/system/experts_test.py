@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """experts_test.py PROGRAM: every command with models of experts."""
 
+import json
+
 import shardwright
 
 MIXTRAL = {
@@ -71,8 +73,38 @@ class Experts(shardwright.SystemTest):
                 frozen = "block_sparse_moe.gate." if out == "router" else ".experts."
                 self.assertEqual(same, {name for name in first if frozen in name})
 
-    def test_are_refused_across_ranks_by_name(self):
-        self.assertIn("parallel.ep = 2", self.refused(MIXTRAL, dp=2, ep=2))
+    def test_are_refused_across_ranks_that_cannot_have_them(self):
+        keys = {**MIXTRAL, "train.global_batch": 6}
+        self.assertIn("values that do: 1, 2, 4", self.refused(keys, dp=3, ep=3))
+        self.assertIn("this model has none", self.refused({}, dp=2, ep=2))
+
+    def test_that_all_tokens_choose_leave_the_other_rank_without_any(self):
+        """A router of zeros scores all experts alike, and of equals the first are chosen: those of
+        the first rank."""
+        self.train("start", MIXTRAL)
+        self.command("checkpoint", "convert", self.checkpoint("start", 4), "--out", "model")
+        file = self.folder / "model" / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        begin = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:begin])
+        for name, tensor in header.items():
+            if name.endswith("block_sparse_moe.gate.weight"):
+                first, last = tensor["data_offsets"]
+                data[begin + first : begin + last] = bytes(last - first)
+        file.write_bytes(data)
+        keys = {
+            **{key: None for key in {**shardwright.TINY, **MIXTRAL} if key.startswith("model.")},
+            "model.path": "model",
+            "train.steps": 20,
+            "train.freeze": ["*gate.weight"],
+        }
+        self.train("one", keys)
+        for layout in ({"dp": 2}, {"dp": 2, "zero": 3}, {"dp": 4, "zero": 1}):
+            with self.subTest(layout):
+                out = f"dp{layout['dp']}zero{layout.get('zero', 0)}"
+                self.train(out, keys, ep=2, **layout)
+                self.assertTrue(self.command_json("report", out)["equal"])
+                self.assert_close_losses(self.losses(out), self.losses("one"), 1e-5)
 
 
 if __name__ == "__main__":

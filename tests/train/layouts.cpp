@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 
 #include "train/session.hpp"
@@ -29,7 +30,7 @@ struct TextFile {
 /// Makes a Mixtral of a Llama, or a Qwen with a shared expert and a layer without others.
 void give_experts(ModelConfig& config, bool qwen) {
   config.model_type = qwen ? "qwen2_moe" : "mixtral";
-  config.experts = qwen ? 5 : 4;
+  config.experts = qwen ? 6 : 4;
   config.experts_per_token = 2;
   config.expert_feed_forward = 27;
   if (qwen) {
@@ -41,6 +42,18 @@ void give_experts(ModelConfig& config, bool qwen) {
   } else {
     config.feed_forward = config.expert_feed_forward;
   }
+}
+
+/// 1, or a multiple of cp that divides dp x cp and the experts.
+int drawn_ep(const CompileOptions& options, const std::function<int(int)>& pick) {
+  const Layout& layout = options.parallel.layout;
+  std::vector<int> possible{1};
+  for (int ep = std::max(2, layout.cp); ep <= layout.dp * layout.cp; ++ep) {
+    if (ep % layout.cp == 0 && layout.dp * layout.cp % ep == 0 && options.model.experts % ep == 0) {
+      possible.push_back(ep);
+    }
+  }
+  return possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
 }
 
 }  // namespace
@@ -174,6 +187,8 @@ CompileOptions drawn_layout(std::uint64_t number) {
     if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
+      parallel.layout.ep = drawn_ep(options, pick);
+      parallel.zero_group = parallel.layout.ep > 1 ? 0 : parallel.zero_group;
     }
     return options;
   }
@@ -182,14 +197,14 @@ CompileOptions drawn_layout(std::uint64_t number) {
 std::string described(const CompileOptions& options) {
   const ParallelOptions& p = options.parallel;
   return fmt::format(
-      "{} pp {} dp {} cp {} tp {} schedule {} chunks {} zero {} every micro-batch {} sequence "
+      "{} pp {} dp {} cp {} tp {} ep {} schedule {} chunks {} zero {} every micro-batch {} sequence "
       "parallel "
       "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} context {} {} x {} rows, "
       "{} "
       "layers, "
       "tied {}",
       options.model.model_type, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp,
-      static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
+      p.layout.ep, static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
       p.reduce_gradients == ReduceGradients::MicroBatch, p.sequence_parallel, p.zero_group,
       static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward, p.keep_gathered,
       p.overlap, static_cast<int>(p.context), options.accumulation, options.micro_batch,

@@ -176,6 +176,38 @@ TEST(Layouts, OfExpertsEqualOneRank) {
   }
 }
 
+/// Of the data group one, some and all ranks share the experts; among them the levels of ZeRO, of
+/// which experts alone on their rank have nothing to share out.
+TEST(Layouts, OfExpertsOnRanksOfTheirOwnEqualOneRank) {
+  struct Case {
+    int pp, dp, cp, tp, ep, zero;
+  };
+  for (const Case& c : {Case{1, 2, 1, 1, 2, 0}, Case{1, 4, 1, 1, 2, 1}, Case{1, 4, 1, 1, 2, 3},
+                        Case{1, 2, 2, 1, 2, 2}, Case{1, 2, 2, 1, 4, 3}, Case{1, 1, 2, 2, 2, 1},
+                        Case{2, 2, 1, 1, 2, 0}, Case{2, 2, 1, 2, 2, 3}}) {
+    for (const bool qwen : {false, true}) {
+      CompileOptions options = options_of(qwen ? tiny_qwen_moe() : tiny_mixtral(4, 2), c.dp, c.tp);
+      options.model.experts = 8;
+      ParallelOptions& parallel = options.parallel;
+      parallel.layout.pp = c.pp;
+      parallel.layout.cp = c.cp;
+      parallel.layout.ep = c.ep;
+      parallel.zero = c.zero;
+      parallel.reduce_gradients =
+          c.zero >= 2 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
+      parallel.sequence_parallel = c.tp > 1 && qwen;
+      parallel.recompute = c.pp == 1 ? Recompute::None
+                           : qwen    ? Recompute::Selective
+                                     : Recompute::Full;
+      parallel.pipeline = PipelineSchedule::OneForwardOneBackward;
+      parallel.offload = c.zero == 2 ? Offload::Optimizer : Offload::None;
+      SCOPED_TRACE(fmt::format("qwen {} pp {} dp {} cp {} tp {} ep {} zero {}", qwen, c.pp, c.dp,
+                               c.cp, c.tp, c.ep, c.zero));
+      equals_one_rank(options);
+    }
+  }
+}
+
 /// Where tp cuts the sequence, a token travels to its experts' weights once, not once an expert:
 /// the bytes are those of a layer without experts.
 TEST(Layouts, OfExpertsSendWhatDenseOnesSend) {

@@ -5,13 +5,16 @@ namespace {
 
 Shapes like_first(const kernels::Parameters&, const Shapes& inputs) { return {inputs.at(0)}; }
 
-/// Any dim cut in all operands alike; `linear` adds Partial -> Partial.
+/// Any dim cut in all operands alike, or slots routed; `linear` adds Partial -> Partial.
 auto cut_anywhere(bool linear) {
   return [linear](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
     const std::size_t n = inputs.size();
     std::vector<Signature> result{all_replicate(n, 1)};
     for (int d = 0; d < static_cast<int>(inputs[0].size()); ++d) {
       result.push_back({std::vector<Placement>(n, shard(d)), {shard(d)}, false});
+    }
+    if (inputs[0].size() == 4) {
+      add_routed(result, n, 1);
     }
     if (linear) {
       result.push_back({std::vector<Placement>(n, partial()), {partial()}, false});

@@ -105,7 +105,9 @@ std::vector<Signature> product_signatures(const kernels::Parameters&, const Shap
           {{shard(0), r, shard(0)}, {shard(0)}, false},
           {{shard(1), r, shard(1)}, {shard(1)}, false},
           {{r, shard(1), r}, {shard(3)}, false},
-          {{shard(3), shard(2), r}, {partial()}, false}};
+          {{shard(3), shard(2), r}, {partial()}, false},
+          {{routed(0), shard(0), routed(0)}, {routed(0)}, false},
+          {{routed(1), shard(0), routed(1)}, {routed(1)}, false}};
 }
 
 std::vector<Operator> expert_product() {
@@ -168,6 +170,9 @@ std::vector<Operator> scale_rows() {
       result.push_back({{shard(d), shard(d)}, {shard(d)}, false});
     }
     result.push_back({{shard(last), replicate()}, {shard(last)}, false});
+    if (inputs.at(0).size() == 4) {
+      add_routed(result, 2, 1);
+    }
     return result;
   };
   op.flops = flops_per_output(1);

@@ -22,6 +22,13 @@ std::vector<Operator> experts();
 [[nodiscard]] inline Signature all_replicate(std::size_t inputs, std::size_t outputs) {
   return {std::vector<Placement>(inputs), std::vector<Placement>(outputs), false};
 }
+/// Slots alone, each where its expert is.
+inline void add_routed(std::vector<Signature>& list, std::size_t inputs, std::size_t outputs) {
+  for (int d = 0; d < 2; ++d) {
+    list.push_back({std::vector<Placement>(inputs, routed(d)),
+                    std::vector<Placement>(outputs, routed(d)), false});
+  }
+}
 [[nodiscard]] inline double total_elements(const Shapes& shapes) {
   double sum = 0;
   for (const Shape& shape : shapes) {

@@ -8,7 +8,8 @@
 namespace sw::kernels::cpu {
 namespace {
 
-/// The slots of each expert, in their order.
+/// The slots of each expert, in their order; as of one expert more, those that are empty (choice
+/// -1).
 class SlotsOfExperts {
  public:
   SlotsOfExperts(const KernelCall& call, const View& choice, std::int64_t experts, Scratch& scratch)
@@ -16,30 +17,31 @@ class SlotsOfExperts {
         slots_(elements(choice.shape)),
         experts_(experts),
         order_(scratch.take<std::int32_t>(slots_)),
-        begin_(scratch.take<std::int64_t>(experts + 1)) {
+        begin_(scratch.take<std::int64_t>(experts + 2)) {
     SW_CHECK(slots_ > 0 && experts > 0, "{} of {} slots and {} experts", call.op, slots_, experts);
   }
 
   /// A counting sort.
   void sort() const {
-    std::fill_n(begin_, experts_ + 1, 0);
+    std::fill_n(begin_, experts_ + 2, 0);
     for (std::int64_t slot = 0; slot < slots_; ++slot) {
-      const std::int64_t expert = choice_[slot];
-      SW_CHECK(expert >= 0 && expert < experts_, "slot {} chose expert {} of {}", slot, expert,
-               experts_);
-      ++begin_[expert];
+      SW_CHECK(choice_[slot] >= -1 && choice_[slot] < experts_, "slot {} chose expert {} of {}",
+               slot, choice_[slot], experts_);
+      ++begin_[expert_of(slot)];
     }
     std::int64_t end = 0;
-    for (std::int64_t expert = 0; expert <= experts_; ++expert) {
+    for (std::int64_t expert = 0; expert <= experts_ + 1; ++expert) {
       end += begin_[expert];
       begin_[expert] = end;
     }
     for (std::int64_t slot = slots_; slot-- > 0;) {
-      order_[--begin_[choice_[slot]]] = static_cast<std::int32_t>(slot);
+      order_[--begin_[expert_of(slot)]] = static_cast<std::int32_t>(slot);
     }
   }
   [[nodiscard]] std::int64_t slots() const { return slots_; }
   [[nodiscard]] std::int64_t experts() const { return experts_; }
+  [[nodiscard]] std::int64_t empty() const { return count(experts_); }
+  [[nodiscard]] const std::int32_t* empty_rows() const { return rows(experts_); }
   [[nodiscard]] std::int64_t count(std::int64_t expert) const {
     return begin_[expert + 1] - begin_[expert];
   }
@@ -48,6 +50,10 @@ class SlotsOfExperts {
   }
 
  private:
+  [[nodiscard]] std::int64_t expert_of(std::int64_t slot) const {
+    return choice_[slot] < 0 ? experts_ : choice_[slot];
+  }
+
   const std::int32_t* choice_;
   std::int64_t slots_;
   std::int64_t experts_;
@@ -55,7 +61,8 @@ class SlotsOfExperts {
   std::int64_t* begin_;  ///< of each expert in `order_`, and the end
 };
 
-/// Rows of all slots times the matrix of each one's expert: y = x w^T, or dx = dy w.
+/// Rows of all slots times the matrix of each one's expert: y = x w^T, or dx = dy w. The row of an
+/// empty slot is zero.
 Prepared prepare_rows(const KernelCall& call, bool transposed, Scratch& scratch, int threads) {
   check_views(call, 3, 1);
   const View& x = call.inputs[0];
@@ -68,11 +75,14 @@ Prepared prepare_rows(const KernelCall& call, bool transposed, Scratch& scratch,
                elements(call.outputs[0].shape) == slots.slots() * outputs,
            "{}: {} by {} into {}", call.op, to_text(x.shape), to_text(weight),
            to_text(call.outputs[0].shape));
+  const bool add = accumulates(call, 0);
+  const View& y = call.outputs[0];
   const Product product({.m = slots.slots(), .n = outputs, .k = inputs, .b_transposed = transposed},
-                        x, call.inputs[1], call.outputs[0], accumulates(call, 0), scratch, threads,
-                        Listed::M);
-  return [slots, product](Team& team) {
+                        x, call.inputs[1], y, add, scratch, threads, Listed::M);
+  return [slots, product, add, y, outputs](Team& team) {
     slots.sort();
+    for_tiles(team, add ? 0 : slots.empty(),
+              [&](std::int64_t i, int) { fill_zero(y, slots.empty_rows()[i] * outputs, outputs); });
     for (std::int64_t expert = 0; expert < slots.experts(); ++expert) {
       if (slots.count(expert) == 0) continue;
       product.of(slots.rows(expert), slots.count(expert), expert).run(team);

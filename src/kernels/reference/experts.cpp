@@ -112,6 +112,7 @@ void for_products(const std::int32_t* choice, std::int64_t slots, const Shape& w
   const std::int64_t outputs = weight.at(1);
   const std::int64_t inputs = weight.at(2);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
+    if (choice[slot] < 0) continue;
     for (std::int64_t o = 0; o < outputs; ++o) {
       for (std::int64_t i = 0; i < inputs; ++i) {
         visit(slot * outputs + o, (choice[slot] * outputs + o) * inputs + i, slot * inputs + i);
