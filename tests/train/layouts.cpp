@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <random>
 
 #include "train/session.hpp"
@@ -42,18 +41,6 @@ void give_experts(ModelConfig& config, bool qwen) {
   } else {
     config.feed_forward = config.expert_feed_forward;
   }
-}
-
-/// 1, or a multiple of cp that divides dp x cp and the experts.
-int drawn_ep(const CompileOptions& options, const std::function<int(int)>& pick) {
-  const Layout& layout = options.parallel.layout;
-  std::vector<int> possible{1};
-  for (int ep = std::max(2, layout.cp); ep <= layout.dp * layout.cp; ++ep) {
-    if (ep % layout.cp == 0 && layout.dp * layout.cp % ep == 0 && options.model.experts % ep == 0) {
-      possible.push_back(ep);
-    }
-  }
-  return possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
 }
 
 }  // namespace
@@ -130,6 +117,18 @@ CompileOptions pipeline_of(int pp, PipelineSchedule schedule, bool tied) {
   return options;
 }
 
+std::vector<int> possible_ep(const CompileOptions& options) {
+  const Layout& layout = options.parallel.layout;
+  const int ranks = layout.dp * layout.cp;
+  std::vector<int> possible{1};
+  for (int ep = 2; ep <= ranks && options.model.experts > 0; ++ep) {
+    if (ep % layout.cp == 0 && ranks % ep == 0 && options.model.experts % ep == 0) {
+      possible.push_back(ep);
+    }
+  }
+  return possible;
+}
+
 CompileOptions drawn_layout(std::uint64_t number) {
   std::mt19937_64 random(number);
   const auto pick = [&](int count) {
@@ -187,7 +186,9 @@ CompileOptions drawn_layout(std::uint64_t number) {
     if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
-      parallel.layout.ep = drawn_ep(options, pick);
+      const std::vector<int> possible = possible_ep(options);
+      parallel.layout.ep =
+          possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
       parallel.zero_group = parallel.layout.ep > 1 ? 0 : parallel.zero_group;
     }
     return options;
@@ -197,14 +198,15 @@ CompileOptions drawn_layout(std::uint64_t number) {
 std::string described(const CompileOptions& options) {
   const ParallelOptions& p = options.parallel;
   return fmt::format(
-      "{} pp {} dp {} cp {} tp {} ep {} schedule {} chunks {} zero {} every micro-batch {} sequence "
+      "{} pp {} dp {} cp {} tp {} ep {} schedule {} chunks {} zero {} every micro-batch {} "
+      "sequence "
       "parallel "
       "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} context {} {} x {} rows, "
       "{} "
       "layers, "
       "tied {}",
-      options.model.model_type, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp,
-      p.layout.ep, static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
+      options.model.model_type, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, p.layout.ep,
+      static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
       p.reduce_gradients == ReduceGradients::MicroBatch, p.sequence_parallel, p.zero_group,
       static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward, p.keep_gathered,
       p.overlap, static_cast<int>(p.context), options.accumulation, options.micro_batch,

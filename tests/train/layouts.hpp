@@ -33,6 +33,8 @@ inline constexpr PipelineSchedule kSynchronous[] = {
     PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved,
     PipelineSchedule::ZeroBubble, PipelineSchedule::ZeroBubbleV};
 
+/// Expert-parallel sizes that fit the layout and the model, ascending from 1.
+[[nodiscard]] std::vector<int> possible_ep(const CompileOptions& options);
 /// A layout of up to 8 ranks by the number that draws it: every choice of [parallel] that does not
 /// contradict another.
 [[nodiscard]] CompileOptions drawn_layout(std::uint64_t number);
