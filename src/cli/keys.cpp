@@ -202,7 +202,16 @@ std::vector<Key> parallel_keys() {
        "heads are exchanged for tokens (Ulysses).",
        {"ring", "gather", "all_to_all"}},
       {"parallel", "gather_before_dispatch", SW_FIELD(parallel.gather_before_dispatch),
-       "With ep and sequence_parallel."},
+       "With ep and tp > 1 and sequence_parallel, and then needed: tokens are gathered over tp "
+       "before they go to their experts."},
+      {"parallel",
+       "expert_buffer",
+       SW_FIELD(parallel.expert_buffer),
+       "With ep: slots (a token, and an expert that it chose) that a rank has room for at once, as "
+       "a "
+       "multiple of those that come if all experts are chosen alike. More come in further rounds.",
+       {},
+       {1, 1e6}},
       {"parallel",
        "pipeline",
        SW_CHOICE(parallel.pipeline),

@@ -203,6 +203,7 @@ LowerOptions Compilation::lower_options() const {
   lower.reduce_gradients = options_.parallel.reduce_gradients;
   lower.prefetch = options_.parallel.prefetch;
   lower.reshard_after_forward = options_.parallel.reshard_after_forward;
+  lower.expert_buffer = options_.parallel.expert_buffer;
   lower.optimizer = options_.optimizer;
   lower.decays = [patterns = options_.optimizer.no_decay](const Value& value) {
     return value.decay && !matches_any(patterns, value.name);
@@ -234,6 +235,13 @@ std::vector<std::string> Compilation::notes() const {
       options_.parallel.context != ContextAlgorithm::AllToAll) {
     notes.push_back(
         "cp cuts the sequence in order, because of dropout: later ranks have more attention to do");
+  }
+  if (options_.parallel.layout.ep > 1) {
+    notes.push_back(fmt::format(
+        "experts: bytes over ep are planned as if all experts were chosen alike; {}",
+        halves_backwards(order_) ? "a halved backward keeps room for all slots to come to one rank"
+                                 : "slots beyond expert_buffer times as many come to a rank in "
+                                   "further rounds"));
   }
   if (options_.model.experts > 0 && options_.precision == DType::BFloat16) {
     notes.push_back(

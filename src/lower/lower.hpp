@@ -21,6 +21,7 @@ struct LowerOptions {
   ReduceGradients reduce_gradients = ReduceGradients::Window;
   int prefetch = 1;                   ///< units gathered ahead of their use, level 3
   bool reshard_after_forward = true;  ///< level 3: units are gathered again for the backward
+  double expert_buffer = 2;           ///< room for routed slots, in even loads
   OptimizerOptions optimizer;
   /// Whether weight decay applies to a parameter, by name.
   std::function<bool(const Value&)> decays = [](const Value& value) { return value.decay; };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -98,6 +99,7 @@ class Lowering {
   void emit_collective_move(const ShardedStep& step, std::size_t at);
   void emit_compute(const ShardedStep& step, std::size_t at);
   void emit_step(std::size_t at);
+  void emit_one(std::size_t at);
   [[nodiscard]] std::vector<Placed> parameters_placed() const;
   [[nodiscard]] bool accumulates(int gradient);
   [[nodiscard]] Phase phase_of(const ShardedStep& step) const;
@@ -130,14 +132,35 @@ class Lowering {
   // routed.cpp: slots whose ranks are known when it runs
   /// How a micro-batch's slots of a layer travel.
   struct Route {
-    Operand order;  ///< int32 [slots]: by expert
-    Operand table;  ///< int32 [n, E]: slots of each rank for each expert
+    Operand order;   ///< int32 [slots]: by expert
+    Operand table;   ///< int32 [n, E]: slots of each rank for each expert
+    Operand rounds;  ///< int32 [1]: in how many rounds they travel
   };
   [[nodiscard]] Shape routed_shape(Shape even) const;
   [[nodiscard]] bool is_routed(CopyId id) const;
   [[nodiscard]] std::int64_t experts_of(ValueId choice) const;
   void emit_route(const ShardedStep& step);
   void emit_routed_move(const ShardedStep& step);
+  Operand packed_slots(const ShardedStep& step);
+  void emit_exchange_of_slots(const ShardedStep& step, Routing routing, const Operand& from,
+                              const Operand& to);
+  void emit_departure(const ShardedStep& step, const Operand& packed);
+  void emit_return(const ShardedStep& step, const Operand& packed);
+  void emit_unpack(const ShardedStep& step, const Operand& packed);
+
+  // rounds.cpp: slots that a rank has no room for at once
+  /// The round being emitted.
+  struct Round {
+    int number = 0;
+    Operand rounds;
+    Phase phase = Phase::Forward;
+  };
+  [[nodiscard]] std::int64_t room_for(std::int64_t slots) const;
+  void find_rounds();
+  [[nodiscard]] bool returns_slots(const ShardedStep& step) const;
+  [[nodiscard]] std::vector<std::size_t> routed_steps(std::size_t like) const;
+  [[nodiscard]] std::set<std::size_t> steps_of_a_round(std::vector<std::size_t> steps) const;
+  void emit_rounds(std::size_t first_return);
 
   // ring.cpp: attention whose keys and values go round
   /// A block's keys and values, or their gradients.
@@ -216,6 +239,11 @@ class Lowering {
   int ring_ranks_ = 0;
   Link ring_next_, ring_before_;
   std::map<std::pair<int, CopyId>, Route> routes_;  ///< by micro-batch and routed choice
+  int most_rounds_ = 1;
+  Round round_;
+  std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, with others' rounds
+  std::vector<std::size_t> maker_of_copy_;         ///< per copy: a step
+  std::vector<int> layer_of_value_;
   std::map<std::tuple<int, CopyId, int>, Operand>
       columns_;  ///< by micro-batch, copy and block: positions and documents of a block's keys
   std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it

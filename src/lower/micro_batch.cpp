@@ -9,6 +9,12 @@ namespace sw {
 
 void Lowering::emit(Instruction instruction) {
   instruction.micro_batch = micro_batch_;
+  if (round_.number > 0) {
+    instruction.round = round_.number;
+    instruction.rounds = round_.rounds;
+    instruction.phase = round_.phase;
+    instruction.flops = 0;
+  }
   program_.instructions.push_back(std::move(instruction));
 }
 
@@ -165,6 +171,17 @@ Operand Lowering::emit_until_logits() {
 }
 
 void Lowering::emit_step(std::size_t at) {
+  if (emitted_.contains({micro_batch_, at})) {
+    return;
+  }
+  if (most_rounds_ > 1 && returns_slots(sharded_.steps[at])) {
+    emit_rounds(at);
+  } else {
+    emit_one(at);
+  }
+}
+
+void Lowering::emit_one(std::size_t at) {
   const ShardedStep& step = sharded_.steps[at];
   switch (step.kind) {
     case ShardedStep::Kind::Load:

@@ -8,14 +8,6 @@ namespace {
 
 constexpr std::size_t kForever = static_cast<std::size_t>(-1);
 
-bool halves_backwards(const PipelineOrder& order) {
-  return std::any_of(order.begin(), order.end(), [](const std::vector<PipelineAction>& actions) {
-    return std::any_of(actions.begin(), actions.end(), [](const PipelineAction& action) {
-      return action.kind == PipelineAction::Kind::WeightGradient;
-    });
-  });
-}
-
 }  // namespace
 
 Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state,
@@ -52,6 +44,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
   find_boundaries();
+  find_rounds();
   find_last_uses_and_lanes();
   make_links();
   make_ring();

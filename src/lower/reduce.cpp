@@ -170,11 +170,16 @@ void Lowering::insert_gradient_reductions() {
     if (round == 0) {
       update_order_ = ready;
     }
-    std::size_t after = 0;
+    std::size_t last_reduced = 0;
     for (const std::vector<std::size_t>& bucket : ready) {
+      std::size_t after = 0;
       for (const std::size_t unit : bucket) {
         after = std::max(after, raw.last[unit]);
         prepare_raw(unit, raw, reduced, insertions);
+      }
+      // What one rank alone has is ready after all rounds, and nobody waits for it.
+      if (!state_.group(state_.units[bucket.front()]).alone()) {
+        after = last_reduced = std::max(after, last_reduced);
       }
       std::vector<Instruction> reductions = bucket_reductions(bucket, raw, round);
       for (std::size_t i = 0; i < reductions.size(); ++i) {

@@ -11,13 +11,11 @@
 ///     pack, all_to_all    rows of slots to the ranks of their experts
 ///     all_to_all, unpack  and back
 ///
-/// A rank has room for all slots of its group: they may all choose its experts.
 namespace sw {
 
 /// Room for routed slots: a dim in place of batch, sequence and slots of a token.
 Shape Lowering::routed_shape(Shape even) const {
-  const int ranks = sharded_.mesh.size(sharded_.mesh.parts("ep"));
-  even[0] *= even[1] * even[2] * ranks;
+  even[0] = room_for(even[0] * even[1] * even[2]);
   even[1] = 1;
   even[2] = 1;
   return even;
@@ -41,28 +39,32 @@ std::int64_t Lowering::experts_of(ValueId choice) const {
 void Lowering::emit_route(const ShardedStep& step) {
   const std::string& name = value(step.to).name;
   const Phase phase = phase_of(step);
-  const Operand choice = operand(step.from);
   const GroupId group = expert_group();
-  const auto ranks =
-      static_cast<std::int64_t>(program_.groups[static_cast<std::size_t>(group)].members.size());
-  const std::int64_t experts = experts_of(copy(step.to).value);
+  const std::vector<int>& members = program_.groups[static_cast<std::size_t>(group)].members;
   const auto make = [&](const char* what, const Shape& shape, Lane lane) {
     return transient(fmt::format("{} {} mb{}", name, what, micro_batch_), DType::Int32, shape, lane,
                      Category::Activations);
   };
-  const Operand counts = make("counts", {1, experts}, Lane::Window);
   Route& route = routes_[{micro_batch_, step.to}];
-  route.order = make("order", {elements(choice.shape)}, Lane::Private);
-  route.table = make("table", {ranks, experts}, Lane::Window);
-  emit_work("order " + name, phase, SlotWork{SlotKind::Order, 0}, {choice}, {route.order, counts});
-  emit_work("all_gather " + name, phase,
-            CollectiveWork{CollectiveKind::AllGather, ReduceOp::Sum, group, {0}, -1, {}, {}},
-            {counts}, {route.table});
   const Operand arrived = make("routed", local_shape(step.to), Lane::Private);
-  const std::vector<int>& members = program_.groups[static_cast<std::size_t>(group)].members;
+  std::vector<Operand> made{arrived};
+  if (round_.number == 0) {
+    const Operand choice = operand(step.from);
+    const std::int64_t experts = experts_of(copy(step.to).value);
+    const Operand counts = make("counts", {1, experts}, Lane::Window);
+    route.order = make("order", {elements(choice.shape)}, Lane::Private);
+    route.table = make("table", {static_cast<std::int64_t>(members.size()), experts}, Lane::Window);
+    route.rounds = make("rounds", {1}, Lane::Private);
+    made.push_back(route.rounds);
+    emit_work("order " + name, phase, SlotWork{SlotKind::Order, 0}, {choice},
+              {route.order, counts});
+    emit_work("all_gather " + name, phase,
+              CollectiveWork{CollectiveKind::AllGather, ReduceOp::Sum, group, {0}, -1, {}, {}},
+              {counts}, {route.table});
+  }
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
   emit_work("arrivals " + name, phase, SlotWork{SlotKind::Arrivals, static_cast<int>(place)},
-            {route.table}, {arrived});
+            {route.table}, made);
   placed_[static_cast<std::size_t>(step.to)] = {arrived, false};
 }
 
@@ -73,31 +75,59 @@ void Lowering::emit_routed_move(const ShardedStep& step) {
     emit_route(step);
     return;
   }
-  const std::string& name = value(step.to).name;
-  const Phase phase = phase_of(step);
-  const Route& route = routes_.at({micro_batch_, step.choice});
-  const Operand from = operand(step.from);
-  const Operand to = transient(fmt::format("{} {} mb{}", name, to_text(step.move.to), micro_batch_),
-                               from.dtype, local_shape(step.to),
-                               lane_[static_cast<std::size_t>(step.to)], Category::Activations);
-  const bool leaves = is_routed(step.to);
-  const Operand& apart = leaves ? from : to;  // where each rank has its own slots
-  const std::int64_t slots = elements(route.order.shape);
-  Operand packed =
-      transient(fmt::format("{} packed mb{}", name, micro_batch_), from.dtype,
-                {slots, elements(apart.shape) / slots}, Lane::Window, Category::Communication);
+  const Operand packed = packed_slots(step);
+  if (is_routed(step.to)) {
+    emit_departure(step, packed);
+  } else {
+    emit_return(step, packed);
+    emit_unpack(step, packed);
+  }
+}
+
+/// Where a rank's own slots lie one after the other, by expert.
+Operand Lowering::packed_slots(const ShardedStep& step) {
+  const Operand& from = operand(step.from);
+  const std::int64_t slots = elements(routes_.at({micro_batch_, step.choice}).order.shape);
+  const std::int64_t room = elements(local_shape(step.choice));
+  const std::int64_t row = elements(from.shape) / (is_routed(step.to) ? slots : room);
+  return transient(fmt::format("{} packed mb{}", value(step.to).name, micro_batch_), from.dtype,
+                   {slots, row}, Lane::Window, Category::Communication);
+}
+
+void Lowering::emit_exchange_of_slots(const ShardedStep& step, Routing routing, const Operand& from,
+                                      const Operand& to) {
   CollectiveWork work;
   work.kind = CollectiveKind::AllToAll;
   work.group = expert_group();
   work.dims = {-1};
-  work.routing = leaves ? Routing::ToExperts : Routing::FromExperts;
-  if (leaves) {
-    emit_work("pack " + name, phase, SlotWork{SlotKind::Pack, 0}, {from, route.order}, {packed});
-    emit_work("all_to_all " + name, phase, work, {packed, route.table}, {to});
-  } else {
-    emit_work("all_to_all " + name, phase, work, {from, route.table}, {packed});
-    emit_work("unpack " + name, phase, SlotWork{SlotKind::Unpack, 0}, {packed, route.order}, {to});
-  }
+  work.routing = routing;
+  emit_work("all_to_all " + value(step.to).name, phase_of(step), work,
+            {from, routes_.at({micro_batch_, step.choice}).table}, {to});
+}
+
+void Lowering::emit_departure(const ShardedStep& step, const Operand& packed) {
+  const std::string& name = value(step.to).name;
+  const Operand to =
+      transient(fmt::format("{} {} mb{}", name, to_text(step.move.to), micro_batch_), packed.dtype,
+                local_shape(step.to), Lane::Window, Category::Communication);
+  emit_work("pack " + name, phase_of(step), SlotWork{SlotKind::Pack, 0},
+            {operand(step.from), routes_.at({micro_batch_, step.choice}).order}, {packed});
+  emit_exchange_of_slots(step, Routing::ToExperts, packed, to);
+  placed_[static_cast<std::size_t>(step.to)] = {to, false};
+}
+
+/// Of the round's slots.
+void Lowering::emit_return(const ShardedStep& step, const Operand& packed) {
+  emit_exchange_of_slots(step, Routing::FromExperts, operand(step.from), packed);
+}
+
+void Lowering::emit_unpack(const ShardedStep& step, const Operand& packed) {
+  const std::string& name = value(step.to).name;
+  const Operand to = transient(fmt::format("{} {} mb{}", name, to_text(step.move.to), micro_batch_),
+                               packed.dtype, local_shape(step.to),
+                               lane_[static_cast<std::size_t>(step.to)], Category::Activations);
+  emit_work("unpack " + name, phase_of(step), SlotWork{SlotKind::Unpack, 0},
+            {packed, routes_.at({micro_batch_, step.choice}).order}, {to});
   placed_[static_cast<std::size_t>(step.to)] = {to, false};
 }
 

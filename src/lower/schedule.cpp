@@ -449,6 +449,14 @@ std::vector<std::vector<TimedAction>> unit_times(const PipelineOrder& order, con
   return result;
 }
 
+bool halves_backwards(const PipelineOrder& order) {
+  return std::any_of(order.begin(), order.end(), [](const std::vector<PipelineAction>& actions) {
+    return std::any_of(actions.begin(), actions.end(), [](const PipelineAction& action) {
+      return action.kind == PipelineAction::Kind::WeightGradient;
+    });
+  });
+}
+
 std::vector<int> live_micro_batches(const PipelineOrder& order) {
   std::vector<int> result;
   for (const std::vector<PipelineAction>& actions : order) {

@@ -64,6 +64,9 @@ struct TimedAction {
 [[nodiscard]] std::vector<std::vector<TimedAction>> unit_times(const PipelineOrder& order,
                                                                const Stages& stages);
 
+/// Whether gradients of inputs and of weights are actions of their own.
+[[nodiscard]] bool halves_backwards(const PipelineOrder& order);
+
 /// Most micro-batches of a stage, counted by chunk, whose forward has run and whose backward has
 /// not ended.
 [[nodiscard]] std::vector<int> live_micro_batches(const PipelineOrder& order);

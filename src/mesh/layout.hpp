@@ -50,6 +50,7 @@ struct ParallelOptions {
   bool keep_gathered = false;
   ContextAlgorithm context = ContextAlgorithm::Ring;
   bool gather_before_dispatch = false;
+  double expert_buffer = 2;  ///< room for routed slots, in even loads; more go in further rounds
   PipelineSchedule pipeline = PipelineSchedule::OneForwardOneBackward;
   int virtual_stages = 1;
   std::vector<int> stage_layers;  ///< empty = balanced by cost

@@ -82,6 +82,7 @@ std::vector<Access> accesses(const Program& program, const Instruction& instruct
     collector.add(instruction.outputs[i], reads_output(instruction, i), true);
   }
   collector.add(instruction.scratch, false, true);
+  collector.add(instruction.rounds, true, false);
   return std::move(collector.list);
 }
 

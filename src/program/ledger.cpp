@@ -65,7 +65,7 @@ Ledger planned_ledger(const Program& program, Algorithm algorithm, Routes routes
     if (!communicates(instruction)) continue;
     const auto* work = std::get_if<CollectiveWork>(&instruction.work);
     const bool routed = work != nullptr && work->routing != Routing::None;
-    if (routed && routes == Routes::Apart) continue;
+    if (in_further_round(instruction) || (routed && routes == Routes::Apart)) continue;
     LedgerEntry& entry = ledger[ledger_key(program, instruction)];
     ++entry.calls;
     entry.sent_bytes += moved_bytes(program, instruction, algorithm);

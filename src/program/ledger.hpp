@@ -56,6 +56,10 @@ struct TimelineEntry {
 };
 using Timeline = std::vector<TimelineEntry>;
 
+/// Whether it is of a further round: nothing is planned of these.
+[[nodiscard]] inline bool in_further_round(const Instruction& instruction) {
+  return instruction.round > 0;
+}
 /// Whether the instruction moves bytes instead of computing; where it is then counted, and the
 /// bytes that this rank sends.
 [[nodiscard]] bool communicates(const Instruction& instruction);

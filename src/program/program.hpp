@@ -97,9 +97,11 @@ struct CopyWork {
 ///
 ///   Order     choice int32 [B,S,k] -> order int32 [slots], counts int32 [1,E]
 ///             slots by expert, those of an expert as they stand; and how many each expert has
-///   Arrivals  table int32 [n,E] -> choice int32 [R,...]
-///             of each row that comes to rank `rank` of the group the expert, counted from this
-///             rank's first; -1 where none comes. Rows stand by rank, then by expert, then as there
+///   Arrivals  table int32 [n,E] -> choice int32 [R,...], rounds int32 [1] (in round 0 only)
+///             of each row that comes to rank `rank` of the group in the instruction's round the
+///             expert, counted from this rank's first; -1 where none comes. All that come stand by
+///             rank, then by expert, then as there; each round takes the next R. How many rounds
+///             the rank with most to come needs
 ///   Pack      rows [slots,...], order -> packed: in that order
 ///   Unpack    packed, order -> rows
 enum class SlotKind : std::uint8_t { Order, Arrivals, Pack, Unpack };
@@ -112,7 +114,8 @@ struct SlotWork {
 /// An all_to_all whose counts are known when it runs: rows of packed slots [slots,...] to the ranks
 /// that have their experts, where there is room for rows [R,...], or from there back. A second
 /// input is the table, int32 [n,E]: how many slots each rank of the group has for each expert; the
-/// experts are shared out evenly, in order.
+/// experts are shared out evenly, in order. It moves those that there is room for in the
+/// instruction's round.
 enum class Routing : std::uint8_t { None, ToExperts, FromExperts };
 
 /// A collective over `group`. Its segments are inputs[i] -> outputs[i], each cut on `dims[i]`-th
@@ -190,6 +193,10 @@ struct Instruction {
   /// Edges from other streams, ascending, all smaller than this instruction's id.
   std::vector<InstructionId> after;
   double flops = 0;
+  /// Slots that a rank has no room for come in further rounds: this runs if the int32 at `rounds`
+  /// is larger than `round`, else nothing happens. Buffer -1: always.
+  int round = 0;
+  Operand rounds;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 

@@ -172,6 +172,7 @@ void fields(Form& form, Instruction& instruction) {
   form("stream", instruction.stream, 0);
   form("after", instruction.after, {});
   form("flops", instruction.flops, 0);
+  form("round", instruction.round, 0);
 }
 
 template <typename Form>

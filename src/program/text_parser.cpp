@@ -95,6 +95,7 @@ class Parser {
       if (word == "input") target = &instruction.inputs.emplace_back();
       if (word == "output") target = &instruction.outputs.emplace_back();
       if (word == "scratch") target = &instruction.scratch;
+      if (word == "rounds") target = &instruction.rounds;
     }
     if (target == nullptr) return false;
     take(line, *target);

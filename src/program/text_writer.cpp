@@ -115,6 +115,7 @@ class Writer {
     for (Operand& operand : instruction.inputs) write_operand("input", operand);
     for (Operand& operand : instruction.outputs) write_operand("output", operand);
     write_operand("scratch", instruction.scratch, Operand{});
+    write_operand("rounds", instruction.rounds, Operand{});
   }
 
   template <typename Kind>

@@ -90,7 +90,8 @@ class WorkRules {
   void operator()(const SlotWork& work) const {
     const bool order = work.kind == SlotKind::Order;
     const bool arrivals = work.kind == SlotKind::Arrivals;
-    counts("a work on slots", order || arrivals ? 1 : 2, order ? 2 : 1);
+    const bool counts_rounds = arrivals && instruction_.round == 0;
+    counts("a work on slots", order || arrivals ? 1 : 2, order || counts_rounds ? 2 : 1);
     const Operand& input = instruction_.inputs[0];
     const Operand& output = instruction_.outputs[0];
     if (order) {
@@ -106,6 +107,7 @@ class WorkRules {
              "{} {} is no table of routes for rank {}", to_text(input.dtype), to_text(input.shape),
              work.rank);
       check_(output.dtype == DType::Int32, "a choice is {}", to_text(output.dtype));
+      if (counts_rounds) is(instruction_.outputs[1], DType::Int32, {1});
     } else {
       const std::int64_t slots = elements(instruction_.inputs[1].shape);
       is(instruction_.inputs[1], DType::Int32, {slots});
@@ -364,6 +366,14 @@ std::string place_of(const Program& program, InstructionId id) {
 }
 
 void verify_work(const Program& program, InstructionId id) {
+  const Instruction& instruction = program.instructions[static_cast<std::size_t>(id)];
+  const bool fits = instruction.rounds.buffer < 0
+                        ? instruction.round == 0
+                        : instruction.round > 0 && instruction.rounds.dtype == DType::Int32 &&
+                              instruction.rounds.shape == Shape{1};
+  InstructionCheck(program, id)(fits, "round {} of {} {} rounds", instruction.round,
+                                to_text(instruction.rounds.dtype),
+                                to_text(instruction.rounds.shape));
   std::visit(WorkRules(program, id), program.instructions[static_cast<std::size_t>(id)].work);
 }
 

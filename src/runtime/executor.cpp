@@ -62,8 +62,10 @@ struct Step {
   InstructionId id = 0;
   PreparedWork work;
   std::vector<const DoneFlag*> after;
-  DoneFlag* done = nullptr;  ///< null when no other stream waits for it
-  std::string phase;         ///< "forward layers.2.attention"
+  DoneFlag* done = nullptr;              ///< null when no other stream waits for it
+  const std::int32_t* rounds = nullptr;  ///< runs only if there are more than `round`
+  std::int32_t round = 0;
+  std::string phase;  ///< "forward layers.2.attention"
 };
 
 }  // namespace
@@ -133,6 +135,8 @@ void Executor::State::add_steps(const RankMemory& memory) {
     step.id = static_cast<InstructionId>(i);
     step.work =
         prepare_work(program, instruction, memory, communicators, options, lane.team->threads());
+    step.rounds = pointer<std::int32_t>(program, memory, instruction.rounds);
+    step.round = instruction.round;
     for (const InstructionId before : order.predecessors(step.id)) {
       if (before == order.previous(step.id)) continue;
       step.after.push_back(&flags[static_cast<std::size_t>(before)]);
@@ -170,7 +174,7 @@ bool Executor::State::run_step(Lane& lane, Step& step) {
   if (lane.publishes) world.publish_progress(step.id, step.phase.c_str());
   TimelineEntry& entry = timeline[static_cast<std::size_t>(step.id)];
   entry.start = now();
-  step.work.run(*lane.team);
+  if (step.rounds == nullptr || *step.rounds > step.round) step.work.run(*lane.team);
   entry.end = now();
   if (step.done != nullptr) step.done->set(run);
   return true;

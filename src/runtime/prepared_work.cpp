@@ -28,6 +28,14 @@ Around around(const Operand& operand, std::size_t dim) {
   return result;
 }
 
+/// Of memory whose last bytes may be left alone: so that the measured peak does not depend on
+/// that, they count as touched. (A kernel is handed its scratch whole, and which thread's part of
+/// it gets written is up to who takes which tile.)
+void touch_end(std::byte* memory, std::int64_t bytes) {
+  const std::int64_t end = std::min<std::int64_t>(bytes, 8);
+  if (end > 0) std::memset(memory + bytes - end, 0, static_cast<std::size_t>(end));
+}
+
 class Preparation {
  public:
   Preparation(const Program& program, const Instruction& instruction, const RankMemory& memory,
@@ -182,13 +190,6 @@ class Preparation {
   [[nodiscard]] std::byte* address(const std::vector<Operand>& operands, std::size_t i) const {
     return i < operands.size() ? memory_.address(program_, operands[i]) : nullptr;
   }
-  /// Of memory whose last bytes may be left alone: so that the measured peak does not depend on
-  /// that, they count as touched. (A kernel is handed its scratch whole, and which thread's part of
-  /// it gets written is up to who takes which tile.)
-  static void touch_end(std::byte* memory, std::int64_t bytes) {
-    const std::int64_t end = std::min<std::int64_t>(bytes, 8);
-    if (end > 0) std::memset(memory + bytes - end, 0, static_cast<std::size_t>(end));
-  }
 
   const Program& program_;
   const Instruction& instruction_;
@@ -198,12 +199,23 @@ class Preparation {
   int threads_;
 };
 
+/// What a round that may not be needed writes counts as touched: its memory is planned.
+void touch_outputs(const Program& program, const Instruction& instruction,
+                   const RankMemory& memory) {
+  for (const Operand& output : instruction.outputs) {
+    if (!program.buffers[static_cast<std::size_t>(output.buffer)].persistent) {
+      touch_end(memory.address(program, output), bytes_of(output));
+    }
+  }
+}
+
 }  // namespace
 
 PreparedWork prepare_work(const Program& program, const Instruction& instruction,
                           const RankMemory& memory,
                           const std::vector<std::unique_ptr<Communicator>>& communicators,
                           const ExecutorOptions& options, int threads) {
+  if (instruction.round > 0) touch_outputs(program, instruction, memory);
   return std::visit(Preparation(program, instruction, memory, communicators, options, threads),
                     instruction.work);
 }

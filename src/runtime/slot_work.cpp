@@ -30,7 +30,25 @@ struct Table {
     for (std::int64_t e = to * of_rank(); e < (to + 1) * of_rank(); ++e) sum += at(from, e);
     return sum;
   }
+  /// Of the slots that come to `to`, in the order of their ranks, those of `from`.
+  [[nodiscard]] Range arrivals(std::int64_t from, std::int64_t to) const {
+    std::int64_t begin = 0;
+    for (std::int64_t rank = 0; rank < from; ++rank) begin += between(rank, to);
+    return {begin, begin + between(from, to)};
+  }
+  /// Until all have come to the rank with most to come.
+  [[nodiscard]] std::int64_t rounds(std::int64_t room) const {
+    std::int64_t most = 1;
+    for (std::int64_t to = 0; to < ranks; ++to) most = std::max(most, arrivals(ranks, to).begin);
+    return (most + room - 1) / room;
+  }
 };
+
+/// What `range` and `window` share; empty, at the window's nearer end, if nothing.
+Range common(const Range& range, const Range& window) {
+  const std::int64_t begin = std::clamp(range.begin, window.begin, window.end);
+  return {begin, std::clamp(range.end, begin, window.end)};
+}
 
 /// A counting sort.
 Run order(const std::int32_t* choice, std::int64_t slots, std::int32_t* order, std::int32_t* counts,
@@ -54,18 +72,21 @@ Run order(const std::int32_t* choice, std::int64_t slots, std::int32_t* order, s
   };
 }
 
-Run arrivals(const Table& table, std::int64_t rank, std::int32_t* choice, std::int64_t room) {
+Run arrivals(const Table& table, std::int64_t rank, std::int32_t* choice, const Range& window,
+             std::int32_t* rounds) {
   return [=](Team&) {
+    std::fill_n(choice, window.size(), -1);
     std::int64_t row = 0;
     for (std::int64_t from = 0; from < table.ranks; ++from) {
       for (std::int64_t e = 0; e < table.of_rank(); ++e) {
         const std::int64_t count = table.at(from, rank * table.of_rank() + e);
-        SW_CHECK(count <= room - row, "more than {} slots come to one rank", room);
-        std::fill_n(choice + row, count, static_cast<std::int32_t>(e));
+        const Range here = common({row, row + count}, window);
+        std::fill_n(choice + (here.begin - window.begin), here.size(),
+                    static_cast<std::int32_t>(e));
         row += count;
       }
     }
-    std::fill(choice + row, choice + room, -1);
+    if (rounds != nullptr) *rounds = static_cast<std::int32_t>(table.rounds(window.size()));
   };
 }
 
@@ -93,6 +114,7 @@ struct Exchange {
   std::int64_t rank;
   std::int64_t row;  ///< elements
   std::int64_t row_bytes;
+  Range window;  ///< of what comes to each rank, the slots of this round
   PreparedCollective* collective;
   RoutedCount* count;
   std::vector<Range> apart,
@@ -100,24 +122,33 @@ struct Exchange {
 
   void run() {
     std::int64_t packed = 0;
-    std::int64_t arrived = 0;
     std::int64_t sent = 0;
     const bool leaves = routing == Routing::ToExperts;
     for (std::int64_t peer = 0; peer < table.ranks; ++peer) {
-      const std::int64_t there = table.between(rank, peer);
-      const std::int64_t here = table.between(peer, rank);
-      apart[static_cast<std::size_t>(peer)] = {packed * row, (packed + there) * row};
-      together[static_cast<std::size_t>(peer)] = {arrived * row, (arrived + here) * row};
-      packed += there;
-      arrived += here;
-      if (peer != rank) sent += leaves ? there : here;
+      const Range all = table.arrivals(rank, peer);
+      const Range there = common(all, window);
+      const Range here = common(table.arrivals(peer, rank), window);
+      const std::int64_t first = packed + there.begin - all.begin;
+      apart[static_cast<std::size_t>(peer)] = elements(first, there.size());
+      together[static_cast<std::size_t>(peer)] = elements(here.begin - window.begin, here.size());
+      packed += all.size();
+      if (peer != rank) sent += leaves ? there.size() : here.size();
     }
     collective->set_ranges(leaves ? apart : together, leaves ? together : apart);
     collective->run();
     ++count->calls;
     count->sent_bytes += sent * row_bytes;
   }
+
+ private:
+  [[nodiscard]] Range elements(std::int64_t first, std::int64_t rows) const {
+    return rows == 0 ? Range{} : Range{first * row, (first + rows) * row};
+  }
 };
+
+Range window_of(const Instruction& instruction, std::int64_t room) {
+  return {instruction.round * room, (instruction.round + 1) * room};
+}
 
 }  // namespace
 
@@ -135,7 +166,11 @@ Run prepare_slot_work(const Program& program, const Instruction& instruction,
     }
     case SlotKind::Arrivals:
       return arrivals(Table(pointer<std::int32_t>(program, memory, input), input.shape), work.rank,
-                      pointer<std::int32_t>(program, memory, output), elements(output.shape));
+                      pointer<std::int32_t>(program, memory, output),
+                      window_of(instruction, elements(output.shape)),
+                      instruction.round > 0
+                          ? nullptr
+                          : pointer<std::int32_t>(program, memory, instruction.outputs[1]));
     case SlotKind::Pack:
     case SlotKind::Unpack:
       break;
@@ -152,6 +187,8 @@ PreparedWork prepare_exchange(const Program& program, const Instruction& instruc
   const auto& work = std::get<CollectiveWork>(instruction.work);
   const Operand& table = instruction.inputs[1];
   const std::int64_t row = routed_rows(instruction).first;
+  const Operand& room =
+      work.routing == Routing::ToExperts ? instruction.outputs[0] : instruction.inputs[0];
   const auto ranks = static_cast<std::size_t>(table.shape[0]);
   auto count = std::make_unique<RoutedCount>();
   Exchange exchange{Table(pointer<std::int32_t>(program, memory, table), table.shape),
@@ -159,6 +196,7 @@ PreparedWork prepare_exchange(const Program& program, const Instruction& instruc
                     rank_in(program, group_of(program, work)),
                     row,
                     row * size_of(instruction.inputs[0].dtype),
+                    window_of(instruction, room.shape[0]),
                     collective.get(),
                     count.get(),
                     std::vector<Range>(ranks),

@@ -22,6 +22,7 @@ std::int64_t touched_bytes(const Instruction& instruction) {
 /// Of an instruction that does not wait; of a collective, once all members have arrived.
 double seconds_of(const Program& program, const Instruction& instruction, Algorithm algorithm,
                   const Machine& machine) {
+  if (in_further_round(instruction)) return 0;
   if (const auto* work = std::get_if<CollectiveWork>(&instruction.work)) {
     const auto ranks = static_cast<int>(group_of(program, *work).members.size());
     const int steps = rounds(work->kind, algorithm_for(work->kind, algorithm), ranks);
@@ -44,7 +45,7 @@ Ledger ledger_of(const Program& program, const std::vector<Moment>& moments, Alg
   Ledger ledger;
   for (std::size_t i = 0; i < moments.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (!communicates(instruction)) continue;
+    if (!communicates(instruction) || in_further_round(instruction)) continue;
     LedgerEntry& entry = ledger[ledger_key(program, instruction)];
     ++entry.calls;
     entry.sent_bytes += moved_bytes(program, instruction, algorithm);

@@ -152,7 +152,7 @@ class Scatter {
     }
   }
   Work work() {
-    switch (choices_.below(8)) {
+    switch (choices_.below(9)) {
       case 0:
         return KernelWork{text(), parameters(), list<bool>([&] { return choices_.coin(); })};
       case 1:
@@ -164,7 +164,8 @@ class Scatter {
                               list<int>([&] { return integer(); }),
                               integer(),
                               list<std::int64_t>([&] { return large(); }),
-                              list<std::int64_t>([&] { return large(); })};
+                              list<std::int64_t>([&] { return large(); }),
+                              pick<Routing>(3)};
       case 3:
         return WindowWork{pick<WindowKind>(3)};
       case 4:
@@ -176,6 +177,8 @@ class Scatter {
         return CopyWork{};
       case 6:
         return JoinWork{integer()};
+      case 7:
+        return SlotWork{pick<SlotKind>(4), integer()};
       default:
         return ZeroWork{};
     }
@@ -190,7 +193,9 @@ class Scatter {
             list<Operand>([&] { return operand(); }),
             operand(),
             list<InstructionId>([&] { return integer(); }),
-            number()};
+            number(),
+            integer(),
+            operand()};
   }
 
   Choices choices_;

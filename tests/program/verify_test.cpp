@@ -289,6 +289,74 @@ TEST(Verify, RefusesJoinsOfWhatIsNoPartOfTheWhole) {
   EXPECT_THAT(refusal_of(1, {2, 3}, {2, 2}), HasSubstr("have 5 together"));
 }
 
+TEST(Verify, RefusesSlotsThatCannotTravelSo) {
+  struct Operands {
+    Operand choice, order, counts, table, rows, packed, room, rounds;
+  };
+  const auto refusal_of =
+      [](const std::function<void(Operands&, SlotWork&, CollectiveWork&)>& damage) -> std::string {
+    Builder b(0, 2);
+    const auto numbers = [&](const char* name, const Shape& shape, Lane lane = Lane::Private) {
+      return b.tensor(name, shape, lane, true, DType::Int32);
+    };
+    Operands o{numbers("choice", {6}),
+               numbers("order", {6}),
+               numbers("counts", {1, 4}, Lane::Window),
+               numbers("table", {2, 4}, Lane::Window),
+               b.state("rows", {6, 5}),
+               b.state("packed", {6, 5}, Lane::Window),
+               b.state("room", {9, 5}, Lane::Window),
+               numbers("rounds", {1})};
+    SlotWork arrivals{SlotKind::Arrivals, 1};
+    CollectiveWork work;
+    work.kind = CollectiveKind::AllToAll;
+    work.group = b.group("ep", 0, {0, 1});
+    work.dims = {-1};
+    work.routing = Routing::ToExperts;
+    damage(o, arrivals, work);
+    b.add("order", SlotWork{SlotKind::Order, 0}, {o.choice}, {o.order, o.counts});
+    b.add("arrivals", arrivals, {o.table}, {numbers("arrived", {9}), o.rounds});
+    b.add("pack", SlotWork{SlotKind::Pack, 0}, {o.rows, o.order}, {o.packed});
+    b.add("there", work, {o.packed, o.table}, {o.room});
+    try {
+      verify(b.finish());
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  EXPECT_EQ(refusal_of([](Operands&, SlotWork&, CollectiveWork&) {}), "not refused");
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) { o.order.shape = {5}; }),
+              HasSubstr("int32 [6]"));
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) { o.counts.shape = {4}; }),
+              HasSubstr("counts of experts"));
+  EXPECT_THAT(refusal_of([](Operands&, SlotWork& work, CollectiveWork&) { work.rank = 2; }),
+              HasSubstr("no table of routes for rank 2"));
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) {
+                o.table.shape = {2, 3};
+              }),
+              HasSubstr("no table of routes"));
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) { o.rounds.shape = {}; }),
+              HasSubstr("int32 [1]"));
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) {
+                o.rows.shape = {5, 5};
+              }),
+              HasSubstr("rows of 6 slots cannot be"));
+  EXPECT_THAT(refusal_of([](Operands& o, SlotWork&, CollectiveWork&) {
+                o.room.shape = {9, 4};
+              }),
+              HasSubstr("cannot travel as rows of"));
+  EXPECT_THAT(refusal_of([](Operands&, SlotWork&, CollectiveWork& work) {
+                work.input_counts = {1, 1};
+              }),
+              HasSubstr("no counts"));
+  EXPECT_THAT(refusal_of([](Operands&, SlotWork&, CollectiveWork& work) {
+                work.kind = CollectiveKind::AllReduce;
+                work.routing = Routing::FromExperts;
+              }),
+              HasSubstr("has no routes"));
+}
+
 TEST(Verify, HoldsTheWindowsWorkAndTheOptimizerToTheirOperands) {
   Builder b;
   const Operand settings = b.tensor("s", {kSettings}, Lane::Private, true, DType::Float64);

@@ -190,6 +190,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
       parallel.layout.ep =
           possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
       parallel.zero_group = parallel.layout.ep > 1 ? 0 : parallel.zero_group;
+      parallel.expert_buffer = 1 + pick(3) / 2.0;
     }
     return options;
   }
@@ -198,7 +199,8 @@ CompileOptions drawn_layout(std::uint64_t number) {
 std::string described(const CompileOptions& options) {
   const ParallelOptions& p = options.parallel;
   return fmt::format(
-      "{} pp {} dp {} cp {} tp {} ep {} schedule {} chunks {} zero {} every micro-batch {} "
+      "{} pp {} dp {} cp {} tp {} ep {} buffer {} schedule {} chunks {} zero {} every micro-batch "
+      "{} "
       "sequence "
       "parallel "
       "{} group {} recompute {} prefetch {} reshard {} keep {} overlap {} context {} {} x {} rows, "
@@ -206,7 +208,7 @@ std::string described(const CompileOptions& options) {
       "layers, "
       "tied {}",
       options.model.model_type, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.tp, p.layout.ep,
-      static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
+      p.expert_buffer, static_cast<int>(p.pipeline), p.virtual_stages, p.zero,
       p.reduce_gradients == ReduceGradients::MicroBatch, p.sequence_parallel, p.zero_group,
       static_cast<int>(p.recompute), p.prefetch, p.reshard_after_forward, p.keep_gathered,
       p.overlap, static_cast<int>(p.context), options.accumulation, options.micro_batch,

@@ -193,8 +193,10 @@ TEST(Layouts, OfExpertsOnRanksOfTheirOwnEqualOneRank) {
       parallel.layout.cp = c.cp;
       parallel.layout.ep = c.ep;
       parallel.zero = c.zero;
-      parallel.reduce_gradients =
-          c.zero >= 2 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
+      parallel.expert_buffer = qwen ? 1 : 2;  // further rounds, and for ep = 2 never any
+      const bool every = c.zero >= 2 || qwen;
+      parallel.reduce_gradients = every ? ReduceGradients::MicroBatch : ReduceGradients::Window;
+      options.accumulation = qwen ? 4 : 2;
       parallel.sequence_parallel = c.tp > 1 && qwen;
       parallel.recompute = c.pp == 1 ? Recompute::None
                            : qwen    ? Recompute::Selective

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "lower/lowering.hpp"
+
+/// A rank has room for a stated multiple of the slots that come to it if all experts are chosen
+/// alike. What is more comes in further rounds, unrolled up to the most that there can be; one that
+/// the routes do not need does nothing:
+///
+///     round 0    slots to their experts, products, results back
+///     round 1    the same for the next slots, if any rank has more than it has room for
+///     ...
+///     unpack     results of all rounds
+///
+/// The backward keeps what round 0 made. Of a further round it sends the slots again and makes
+/// again what it needs, before the gradients of that round.
+namespace sw {
+
+/// Of the slots that come to a rank, if each of its group has `slots`, those that there is room
+/// for.
+std::int64_t Lowering::room_for(std::int64_t slots) const {
+  const std::int64_t all = slots * sharded_.mesh.size(sharded_.mesh.parts("ep"));
+  const auto stated =
+      static_cast<std::int64_t>(std::ceil(options_.expert_buffer * static_cast<double>(slots)));
+  // Where backwards are halved, a round's gradients would wait for those of weights.
+  return halves_backwards(options_.order) ? all : std::min(all, stated);
+}
+
+void Lowering::find_rounds() {
+  for (std::size_t id = 0; id < sharded_.copies.size() && most_rounds_ == 1; ++id) {
+    const auto copy = static_cast<CopyId>(id);
+    if (is_routed(copy)) {
+      const Shape even = shape_of(copy_box(model_, sharded_, copy, coordinates_));
+      const std::int64_t slots = even[0] * even[1] * even[2];
+      const std::int64_t all = slots * sharded_.mesh.size(sharded_.mesh.parts("ep"));
+      most_rounds_ = static_cast<int>((all + room_for(slots) - 1) / room_for(slots));
+    }
+  }
+  maker_of_copy_.assign(sharded_.copies.size(), 0);
+  layer_of_value_.assign(model_.graph.values().size(), -1);
+  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
+    for (const CopyId id : copies_made(sharded_.steps[at])) {
+      maker_of_copy_[static_cast<std::size_t>(id)] = at;
+    }
+  }
+  for (const Op& op : model_.graph.ops()) {
+    for (const ValueId output : op.outputs) {
+      layer_of_value_[static_cast<std::size_t>(output)] = op.layer;
+    }
+  }
+}
+
+bool Lowering::returns_slots(const ShardedStep& step) const {
+  return step.kind == ShardedStep::Kind::Move && step.choice >= 0 && !is_routed(step.to);
+}
+
+/// The steps on routed slots of the layer and direction of step `like`, in order.
+std::vector<std::size_t> Lowering::routed_steps(std::size_t like) const {
+  const auto kind = [&](const ShardedStep& step) {
+    const int layer = step.kind == ShardedStep::Kind::Compute
+                          ? model_.graph.op(step.op).layer
+                          : layer_of_value_[static_cast<std::size_t>(copy(step.to).value)];
+    return std::tuple(layer, direction_of(model_, sharded_, step), step.recomputed);
+  };
+  std::vector<std::size_t> steps;
+  for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
+    const ShardedStep& step = sharded_.steps[at];
+    const auto routed = [&](CopyId id) { return is_routed(id); };
+    const std::vector<CopyId> read = copies_read(step);
+    const std::vector<CopyId> made = copies_made(step);
+    if ((std::any_of(read.begin(), read.end(), routed) ||
+         std::any_of(made.begin(), made.end(), routed)) &&
+        kind(step) == kind(sharded_.steps[like])) {
+      steps.push_back(at);
+    }
+  }
+  return steps;
+}
+
+/// What a further round does: these steps, and before them those that make what they read.
+std::set<std::size_t> Lowering::steps_of_a_round(std::vector<std::size_t> steps) const {
+  std::set<std::size_t> all(steps.begin(), steps.end());
+  while (!steps.empty()) {
+    const std::size_t at = steps.back();
+    steps.pop_back();
+    for (const CopyId id : copies_read(sharded_.steps[at])) {
+      const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(id)];
+      if (is_routed(id) && all.insert(maker).second) {
+        steps.push_back(maker);
+      }
+    }
+  }
+  return all;
+}
+
+/// At the first step that brings slots back: what is left of round 0, the further rounds, and all
+/// that comes back.
+void Lowering::emit_rounds(std::size_t first_return) {
+  std::vector<std::size_t> with_experts;
+  std::vector<std::pair<std::size_t, Operand>> returns;
+  for (const std::size_t at : routed_steps(first_return)) {
+    const ShardedStep& step = sharded_.steps[at];
+    if (returns_slots(step)) {
+      returns.emplace_back(at, Operand{});
+    } else {
+      with_experts.push_back(at);
+      if (at > first_return) {
+        emit_one(at);
+      }
+    }
+    emitted_.insert({micro_batch_, at});
+  }
+  for (auto& [at, packed] : returns) {
+    packed = packed_slots(sharded_.steps[at]);
+    emit_return(sharded_.steps[at], packed);
+  }
+  const std::vector<Placed> of_round_0 = placed_;
+  const ShardedStep& like = sharded_.steps[first_return];
+  round_.rounds = routes_.at({micro_batch_, like.choice}).rounds;
+  round_.phase = phase_of(like);
+  for (round_.number = 1; round_.number < most_rounds_; ++round_.number) {
+    for (const std::size_t at : steps_of_a_round(with_experts)) {
+      emit_one(at);
+    }
+    for (const auto& [at, packed] : returns) {
+      emit_return(sharded_.steps[at], packed);
+    }
+  }
+  round_ = {};
+  placed_ = of_round_0;
+  for (const auto& [at, packed] : returns) {
+    emit_unpack(sharded_.steps[at], packed);
+  }
+}
+
+}  // namespace sw
