@@ -268,6 +268,8 @@ void WorkRules::operator()(const CollectiveWork& work) const {
   const bool sends = work.kind == CollectiveKind::Send;
   const bool receives = work.kind == CollectiveKind::Receive;
   const std::size_t tables = work.routing == Routing::None ? 0 : 1;
+  check_(work.kind == CollectiveKind::AllToAll || tables == 0, "{} has no routes",
+         to_text(work.kind));
   check_(instruction_.inputs.size() == (receives ? 0 : segments + tables) &&
              instruction_.outputs.size() == (sends ? 0 : segments),
          "{} of {} segments has {} inputs and {} outputs", to_text(work.kind), segments, inputs(),
@@ -287,8 +289,6 @@ void WorkRules::operator()(const CollectiveWork& work) const {
   }
   const CollectiveSizes sizes = sizes_of(instruction_, Algorithm::Direct);
   for (std::size_t i = 0; i < segments; ++i) check_segment(work, sizes, i);
-  check_(work.kind == CollectiveKind::AllToAll || tables == 0, "{} has no routes",
-         to_text(work.kind));
   if (tables > 0) {
     check_routes(work, ranks);
   } else if (work.kind == CollectiveKind::AllToAll) {

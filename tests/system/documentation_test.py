@@ -34,7 +34,7 @@ SMALL = {
     "optimizer.warmup_steps": 1,
     "parallel.deadline_s": 20,
 }
-SMALL_ALREADY = "examples/techniques.toml"
+SMALL_ALREADY = ("examples/techniques.toml", "examples/experts.toml")
 COMPARED = ("plan", "account")  # on the pages of techniques: run as they stand there
 
 
@@ -138,7 +138,7 @@ class Documentation(shardwright.SystemTest):
         if not any(argument.endswith(".toml") for argument in arguments):
             return []
         keys = {**self.small, "train.steps": 4 if "--resume" in arguments else 2}
-        if SMALL_ALREADY in arguments:
+        if any(name in arguments for name in SMALL_ALREADY):
             keys = {key: value for key, value in keys.items() if not key.startswith("model.")}
         return [f"--set={key}={value}" for key, value in keys.items()]
 
