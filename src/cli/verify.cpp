@@ -93,9 +93,10 @@ std::string describe(const RunOptions& options) {
   const auto axis = [](const char* name, int ranks) {
     return ranks > 1 ? fmt::format("{} {} x ", name, ranks) : "";
   };
-  return fmt::format(
-      "{}dp {} x {}tp {}{}, ZeRO-{}", axis("pp", layout.pp), layout.dp, axis("cp", layout.cp),
-      layout.tp, parallel.sequence_parallel && layout.tp > 1 ? " + sequence" : "", parallel.zero);
+  return fmt::format("{}dp {} x {}tp {}{}{}, ZeRO-{}", axis("pp", layout.pp), layout.dp,
+                     axis("cp", layout.cp), layout.tp,
+                     parallel.sequence_parallel && layout.tp > 1 ? " + sequence" : "",
+                     layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "", parallel.zero);
 }
 
 int verify(const VerifyArguments& a, const Environment& environment) {

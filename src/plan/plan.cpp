@@ -131,8 +131,9 @@ Json to_json(const RunPlan& plan) {
 std::string to_text(const RunPlan& plan) {
   const Layout& layout = plan.layout;
   std::string text =
-      fmt::format("layout: {} ranks = pp {} x dp {} x cp {} x tp {}\n\nmemory per rank\n  {:>4}",
-                  layout.world(), layout.pp, layout.dp, layout.cp, layout.tp, "rank");
+      fmt::format("layout: {} ranks = pp {} x dp {} x cp {} x tp {}{}\n\nmemory per rank\n  {:>4}",
+                  layout.world(), layout.pp, layout.dp, layout.cp, layout.tp,
+                  layout.ep > 1 ? fmt::format(", experts on ep {}", layout.ep) : "", "rank");
   const std::span<const MemoryColumn> columns = shown_columns(plan.memory);
   for (const MemoryColumn& column : columns) {
     text += fmt::format(" {:>13}", column.name);

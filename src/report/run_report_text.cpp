@@ -132,9 +132,11 @@ std::string to_text(const RunReport& report) {
   std::string text = fmt::format("{}\n\n", report.folder);
   if (report.plan.is_object()) {
     const Json& layout = report.plan.at("layout");
-    text += fmt::format("layout       {} ranks = pp {} x dp {} x cp {} x tp {}\n",
+    const int ep = layout.at("ep").get<int>();
+    text += fmt::format("layout       {} ranks = pp {} x dp {} x cp {} x tp {}{}\n",
                         report.plan.at("world").dump(), layout.at("pp").dump(),
-                        layout.at("dp").dump(), layout.at("cp").dump(), layout.at("tp").dump());
+                        layout.at("dp").dump(), layout.at("cp").dump(), layout.at("tp").dump(),
+                        ep > 1 ? fmt::format(", experts on ep {}", ep) : "");
   }
   text += loss_text(report) + time_text(report);
   if (report.ledger.is_null()) {
