@@ -139,6 +139,7 @@ class Lowering {
   [[nodiscard]] Shape routed_shape(Shape even) const;
   [[nodiscard]] bool is_routed(CopyId id) const;
   [[nodiscard]] std::int64_t experts_of(ValueId choice) const;
+  void find_packed_tokens();
   void emit_route(const ShardedStep& step);
   void emit_routed_move(const ShardedStep& step);
   Operand packed_slots(const ShardedStep& step);
@@ -244,6 +245,8 @@ class Lowering {
   std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, with others' rounds
   std::vector<std::size_t> maker_of_copy_;         ///< per copy: a step
   std::vector<int> layer_of_value_;
+  std::vector<bool>
+      packed_from_tokens_;  ///< per copy: slots that only leave; placed as their tokens
   std::map<std::tuple<int, CopyId, int>, Operand>
       columns_;  ///< by micro-batch, copy and block: positions and documents of a block's keys
   std::vector<std::size_t> last_use_;  ///< per copy: index of the last step that touches it

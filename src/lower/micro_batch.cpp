@@ -191,7 +191,10 @@ void Lowering::emit_one(std::size_t at) {
       emit_move(step, at);
       break;
     case ShardedStep::Kind::Compute:
-      if (ring_axis(sharded_, step) >= 0) {
+      if (packed_from_tokens_[static_cast<std::size_t>(step.outputs.front())]) {
+        placed_[static_cast<std::size_t>(step.outputs.front())] = {operand(step.inputs.front()),
+                                                                   true};
+      } else if (ring_axis(sharded_, step) >= 0) {
         emit_ring(step, at);
       } else {
         emit_compute(step, at);

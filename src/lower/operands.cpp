@@ -44,6 +44,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
   find_boundaries();
+  find_packed_tokens();
   find_rounds();
   find_last_uses_and_lanes();
   make_links();
@@ -67,6 +68,10 @@ void Lowering::find_last_uses_and_lanes() {
     }
     if (step.choice >= 0) {  // slots apart are packed on their way
       use(step.choice);
+      if (packed_from_tokens_[static_cast<std::size_t>(step.from)]) {
+        const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(step.from)];
+        use(sharded_.steps[maker].inputs.front());
+      }
       lane_[static_cast<std::size_t>(is_routed(step.to) ? step.to : step.from)] = Lane::Window;
     } else if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value() &&
                !is_routed(step.to)) {

@@ -36,6 +36,26 @@ std::int64_t Lowering::experts_of(ValueId choice) const {
   throw InternalError(fmt::format("nothing makes {}", model_.graph.value(choice).name));
 }
 
+/// Slots that nobody reads but those who send them are never made: they are packed from the tokens
+/// that they are copies of, which are kept until then.
+void Lowering::find_packed_tokens() {
+  packed_from_tokens_.assign(sharded_.copies.size(), false);
+  for (const ShardedStep& step : sharded_.steps) {
+    if (step.kind == ShardedStep::Kind::Compute &&
+        model_.graph.op(step.op).definition->name == "dispatch") {
+      packed_from_tokens_[static_cast<std::size_t>(step.outputs.front())] =
+          !sharded_.mesh.parts("ep").empty();
+    }
+  }
+  for (const ShardedStep& step : sharded_.steps) {
+    for (const CopyId id : copies_read(step)) {
+      if (step.choice < 0 || id != step.from || !is_routed(step.to)) {
+        packed_from_tokens_[static_cast<std::size_t>(id)] = false;
+      }
+    }
+  }
+}
+
 void Lowering::emit_route(const ShardedStep& step) {
   const std::string& name = value(step.to).name;
   const Phase phase = phase_of(step);
@@ -56,14 +76,14 @@ void Lowering::emit_route(const ShardedStep& step) {
     route.table = make("table", {static_cast<std::int64_t>(members.size()), experts}, Lane::Window);
     route.rounds = make("rounds", {1}, Lane::Private);
     made.push_back(route.rounds);
-    emit_work("order " + name, phase, SlotWork{SlotKind::Order, 0}, {choice},
+    emit_work("order " + name, phase, SlotWork{SlotKind::Order, 0, 1}, {choice},
               {route.order, counts});
     emit_work("all_gather " + name, phase,
               CollectiveWork{CollectiveKind::AllGather, ReduceOp::Sum, group, {0}, -1, {}, {}},
               {counts}, {route.table});
   }
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
-  emit_work("arrivals " + name, phase, SlotWork{SlotKind::Arrivals, static_cast<int>(place)},
+  emit_work("arrivals " + name, phase, SlotWork{SlotKind::Arrivals, static_cast<int>(place), 1},
             {route.table}, made);
   placed_[static_cast<std::size_t>(step.to)] = {arrived, false};
 }
@@ -86,12 +106,11 @@ void Lowering::emit_routed_move(const ShardedStep& step) {
 
 /// Where a rank's own slots lie one after the other, by expert.
 Operand Lowering::packed_slots(const ShardedStep& step) {
-  const Operand& from = operand(step.from);
+  const Shape shape = local_shape(step.from);
   const std::int64_t slots = elements(routes_.at({micro_batch_, step.choice}).order.shape);
-  const std::int64_t room = elements(local_shape(step.choice));
-  const std::int64_t row = elements(from.shape) / (is_routed(step.to) ? slots : room);
-  return transient(fmt::format("{} packed mb{}", value(step.to).name, micro_batch_), from.dtype,
-                   {slots, row}, Lane::Window, Category::Communication);
+  return transient(fmt::format("{} packed mb{}", value(step.to).name, micro_batch_),
+                   operand(step.from).dtype, {slots, shape.size() > 3 ? shape[3] : 1}, Lane::Window,
+                   Category::Communication);
 }
 
 void Lowering::emit_exchange_of_slots(const ShardedStep& step, Routing routing, const Operand& from,
@@ -110,8 +129,10 @@ void Lowering::emit_departure(const ShardedStep& step, const Operand& packed) {
   const Operand to =
       transient(fmt::format("{} {} mb{}", name, to_text(step.move.to), micro_batch_), packed.dtype,
                 local_shape(step.to), Lane::Window, Category::Communication);
-  emit_work("pack " + name, phase_of(step), SlotWork{SlotKind::Pack, 0},
-            {operand(step.from), routes_.at({micro_batch_, step.choice}).order}, {packed});
+  const Operand& from = operand(step.from);
+  const std::int64_t chosen = elements(packed.shape) / elements(from.shape);
+  emit_work("pack " + name, phase_of(step), SlotWork{SlotKind::Pack, 0, chosen},
+            {from, routes_.at({micro_batch_, step.choice}).order}, {packed});
   emit_exchange_of_slots(step, Routing::ToExperts, packed, to);
   placed_[static_cast<std::size_t>(step.to)] = {to, false};
 }
@@ -126,7 +147,7 @@ void Lowering::emit_unpack(const ShardedStep& step, const Operand& packed) {
   const Operand to = transient(fmt::format("{} {} mb{}", name, to_text(step.move.to), micro_batch_),
                                packed.dtype, local_shape(step.to),
                                lane_[static_cast<std::size_t>(step.to)], Category::Activations);
-  emit_work("unpack " + name, phase_of(step), SlotWork{SlotKind::Unpack, 0},
+  emit_work("unpack " + name, phase_of(step), SlotWork{SlotKind::Unpack, 0, 1},
             {packed, routes_.at({micro_batch_, step.choice}).order}, {to});
   placed_[static_cast<std::size_t>(step.to)] = {to, false};
 }

@@ -102,12 +102,15 @@ struct CopyWork {
 ///             expert, counted from this rank's first; -1 where none comes. All that come stand by
 ///             rank, then by expert, then as there; each round takes the next R. How many rounds
 ///             the rank with most to come needs
-///   Pack      rows [slots,...], order -> packed: in that order
+///   Pack      rows [slots / chosen,...], order -> packed [slots,...]: in that order, a row for
+///   each
+///             of the `chosen` slots that it stands for
 ///   Unpack    packed, order -> rows
 enum class SlotKind : std::uint8_t { Order, Arrivals, Pack, Unpack };
 struct SlotWork {
   SlotKind kind = SlotKind::Order;
   int rank = 0;
+  std::int64_t chosen = 1;
   friend bool operator==(const SlotWork&, const SlotWork&) = default;
 };
 

@@ -112,6 +112,7 @@ template <typename Form>
 void fields(Form& form, SlotWork& work) {
   form("kind", work.kind, SlotKind::Order);
   form("rank", work.rank, 0);
+  form("chosen", work.chosen, 1);
 }
 
 template <typename Form>

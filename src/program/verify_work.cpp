@@ -111,8 +111,10 @@ class WorkRules {
     } else {
       const std::int64_t slots = elements(instruction_.inputs[1].shape);
       is(instruction_.inputs[1], DType::Int32, {slots});
-      check_(input.dtype == output.dtype && elements(input.shape) == elements(output.shape) &&
-                 slots > 0 && elements(input.shape) % slots == 0,
+      check_(input.dtype == output.dtype && slots > 0 && work.chosen > 0 &&
+                 (work.chosen == 1 || work.kind == SlotKind::Pack) &&
+                 elements(input.shape) * work.chosen == elements(output.shape) &&
+                 elements(output.shape) % slots == 0,
              "rows of {} slots cannot be {} {} and {} {}", slots, to_text(input.dtype),
              to_text(input.shape), to_text(output.dtype), to_text(output.shape));
     }

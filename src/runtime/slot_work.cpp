@@ -92,14 +92,16 @@ Run arrivals(const Table& table, std::int64_t rank, std::int32_t* choice, const 
 
 /// to[i] = from[order[i]], or the reverse.
 Run rows(const std::byte* from, const std::int32_t* order, std::byte* to, std::int64_t slots,
-         std::int64_t bytes, bool packs) {
+         std::int64_t bytes, const SlotWork& work) {
+  const bool packs = work.kind == SlotKind::Pack;
+  const std::int64_t chosen = work.chosen;
   constexpr std::int64_t kTileBytes = 1 << 16;
   const std::int64_t rows_of_tile = std::max<std::int64_t>(1, kTileBytes / bytes);
   const std::int64_t tiles = (slots + rows_of_tile - 1) / rows_of_tile;
   const auto tile_of_rows = [=](std::int64_t tile, int) {
     const std::int64_t end = std::min(slots, (tile + 1) * rows_of_tile);
     for (std::int64_t i = tile * rows_of_tile; i < end; ++i) {
-      const std::int64_t slot = order[i];
+      const std::int64_t slot = order[i] / chosen;
       std::memcpy(to + (packs ? i : slot) * bytes, from + (packs ? slot : i) * bytes,
                   static_cast<std::size_t>(bytes));
     }
@@ -176,9 +178,9 @@ Run prepare_slot_work(const Program& program, const Instruction& instruction,
       break;
   }
   const std::int64_t slots = elements(instruction.inputs[1].shape);
-  return rows(
-      memory.address(program, input), pointer<std::int32_t>(program, memory, instruction.inputs[1]),
-      memory.address(program, output), slots, bytes_of(input) / slots, work.kind == SlotKind::Pack);
+  return rows(memory.address(program, input),
+              pointer<std::int32_t>(program, memory, instruction.inputs[1]),
+              memory.address(program, output), slots, bytes_of(output) / slots, work);
 }
 
 PreparedWork prepare_exchange(const Program& program, const Instruction& instruction,

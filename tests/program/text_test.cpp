@@ -178,7 +178,7 @@ class Scatter {
       case 6:
         return JoinWork{integer()};
       case 7:
-        return SlotWork{pick<SlotKind>(4), integer()};
+        return SlotWork{pick<SlotKind>(4), integer(), large()};
       default:
         return ZeroWork{};
     }

@@ -307,16 +307,16 @@ TEST(Verify, RefusesSlotsThatCannotTravelSo) {
                b.state("packed", {6, 5}, Lane::Window),
                b.state("room", {9, 5}, Lane::Window),
                numbers("rounds", {1})};
-    SlotWork arrivals{SlotKind::Arrivals, 1};
+    SlotWork arrivals{SlotKind::Arrivals, 1, 1};
     CollectiveWork work;
     work.kind = CollectiveKind::AllToAll;
     work.group = b.group("ep", 0, {0, 1});
     work.dims = {-1};
     work.routing = Routing::ToExperts;
     damage(o, arrivals, work);
-    b.add("order", SlotWork{SlotKind::Order, 0}, {o.choice}, {o.order, o.counts});
+    b.add("order", SlotWork{SlotKind::Order, 0, 1}, {o.choice}, {o.order, o.counts});
     b.add("arrivals", arrivals, {o.table}, {numbers("arrived", {9}), o.rounds});
-    b.add("pack", SlotWork{SlotKind::Pack, 0}, {o.rows, o.order}, {o.packed});
+    b.add("pack", SlotWork{SlotKind::Pack, 0, 1}, {o.rows, o.order}, {o.packed});
     b.add("there", work, {o.packed, o.table}, {o.room});
     try {
       verify(b.finish());
