@@ -162,12 +162,20 @@ ModelConfig model_config_of(const CheckpointReader& checkpoint) {
     throw DataError(fmt::format("{}: does not say which model it is ('{}' is missing)",
                                 checkpoint.path().string(), kModelConfigKey));
   }
-  return config_from_json(config->dump(), checkpoint.path().string());
+  ModelConfig model = config_from_json(config->dump(), checkpoint.path().string());
+  model.balance_bias = extra.value(std::string(kBalanceBiasKey), 0.0);
+  return model;
 }
 
 void export_model(Files& files, const CheckpointReader& checkpoint, DType stored,
                   const fs::path& folder) {
   const ModelConfig config = model_config_of(checkpoint);
+  if (config.balance_bias > 0) {
+    throw ConfigError(fmt::format(
+        "{}: its routers choose with biases (model.balance_bias), which a Hugging Face {} has not; "
+        "it would choose other experts, so this version does not write one",
+        checkpoint.path().string(), config.model_type));
+  }
   const std::vector<ParameterSpec> specs = parameter_specs(config);
   const std::map<std::string, StateTensor> weights = weights_of(checkpoint, specs);
   std::vector<TensorDeclaration> declared;

@@ -22,6 +22,8 @@ namespace sw {
 inline constexpr std::string_view kWeightState = "weight";
 /// Where TrainingState::extra holds the model's config.json, as an object.
 inline constexpr std::string_view kModelConfigKey = "model_config";
+/// And the step of its routers' biases, if they have any: no config.json says that.
+inline constexpr std::string_view kBalanceBiasKey = "balance_bias";
 
 /// The parameters of a model in a folder, mapped.
 class ModelWeights {

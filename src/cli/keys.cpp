@@ -28,6 +28,10 @@ std::vector<Key> model_and_data_keys() {
       {"model", "path", SW_FIELD(model.path), "A Hugging Face model folder."},
       {"model", "balance_loss", SW_FIELD(model.balance_loss),
        "Coefficient of the loss that keeps experts equally loaded; 0 = none."},
+      {"model", "z_loss", SW_FIELD(model.z_loss),
+       "Coefficient of the loss that keeps the logits of routers small; 0 = none."},
+      {"model", "balance_bias", SW_FIELD(model.balance_bias),
+       "How far an update moves the biases that balance the choice of experts; 0 = no biases."},
       {"model", "config", [](RunOptions& o) -> Field { return TableField{&o.model.config}; },
        "The keys of a Hugging Face config.json. Exactly one of `preset`, `path` and this table."},
 

@@ -97,6 +97,16 @@ std::vector<ValueId> Graph::parameters() const {
   return result;
 }
 
+std::vector<const Value*> router_biases(const Graph& graph) {
+  std::vector<const Value*> result;
+  for (const Value& value : graph.values()) {
+    if (value.bias_row >= 0) {
+      result.push_back(&value);
+    }
+  }
+  return result;
+}
+
 void append_loss(ModelGraph& model) {
   Graph& graph = model.graph;
   graph.set_layer(-1);
@@ -108,6 +118,7 @@ void append_loss(ModelGraph& model) {
       graph.make("token_loss", {model.row_max, model.sum_exp, picked, model.labels}, "loss.token",
                  DType::Float32);
   model.loss = graph.make("loss_sum", {token, model.count}, "loss", DType::Float32);
+  graph.value(model.loss).sum = WindowSum::Loss;
 }
 
 }  // namespace sw

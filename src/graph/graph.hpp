@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,12 @@ struct Operator;
 
 enum class ValueKind : std::uint8_t { Parameter, Input, Activation };
 
+/// What is added up over the micro-batches of a window, then over ranks and stages, and read by the
+/// host.
+enum class WindowSum : std::uint8_t { Loss, BalanceLoss, ZLoss, ExpertLoad };
+inline constexpr const char* kWindowSums[] = {"loss", "balance loss", "router z-loss",
+                                              "expert load"};
+
 struct Value {
   std::string name;
   Shape shape;
@@ -36,6 +43,13 @@ struct Value {
   bool residual =
       false;  ///< Part of the residual stream: a layout pins its placement, and its gradient's
   ValueId gradient_of = -1;
+  /// Added to this row of a window's sum. Rows are alike, and the layers' (one for all, or each its
+  /// own).
+  std::optional<WindowSum> sum;
+  std::int64_t sum_row = 0;
+  /// Input: this row of the biases with which routers choose; named as checkpoints do. -1: it is
+  /// none.
+  std::int64_t bias_row = -1;
 };
 
 /// What an input of a gradient operator is, seen from its forward operator.
@@ -121,6 +135,9 @@ struct ModelGraph {
   ValueId row_max = -1, sum_exp = -1;
   ValueId loss = -1;  ///< float32 []: sum of this micro-batch's token losses / count
 };
+
+/// The inputs that are biases of routers, by rows.
+[[nodiscard]] std::vector<const Value*> router_biases(const Graph& graph);
 
 /// Appends the five loss operators: row maximum, sum of exponentials, pick, token loss, sum.
 void append_loss(ModelGraph& model);

@@ -101,12 +101,14 @@ struct LoadParameters {
   friend bool operator==(const LoadParameters&, const LoadParameters&) = default;
 };
 
-/// Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6: coefficient * E * the sum over experts of
-/// the share of the micro-batch's slots that went to the expert, times its mean probability.
-/// Micro-batches count by their valid tokens.
-struct BalanceParameters {
+/// Of a term of the loss that a router adds, a sum over tokens with a label. The balance loss
+/// (Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6): coefficient * E * the sum over experts
+/// of the share of the micro-batch's slots that went to the expert, times its mean probability,
+/// where micro-batches count by their valid tokens. The z-loss (Zoph et al. 2022, arXiv:2202.08906,
+/// equation 5): coefficient * the mean over the window of log(sum(exp(logits)))^2.
+struct TermParameters {
   double coefficient = 0;
-  friend bool operator==(const BalanceParameters&, const BalanceParameters&) = default;
+  friend bool operator==(const TermParameters&, const TermParameters&) = default;
 };
 
 struct NoParameters {
@@ -116,7 +118,7 @@ struct NoParameters {
 using Parameters =
     std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
                  AttentionParameters, GeluParameters, VocabularyParameters, DropoutParameters,
-                 RouteParameters, DispatchParameters, LoadParameters, BalanceParameters>;
+                 RouteParameters, DispatchParameters, LoadParameters, TermParameters>;
 
 struct View {
   std::byte* data = nullptr;
@@ -167,9 +169,9 @@ struct View {
 ///   sigmoid_grad    x, dy -> dx
 ///   scale_rows      x[...,F], scale[...] -> y       scale may be [...,1]
 ///   scale_rows_grad x, scale, dy -> dx, dscale
-///   route           logits[B,S,E] -> gate[B,S,k], choice i[B,S,k]
+///   route           logits[B,S,E] (, bias f[E]) -> gate[B,S,k], choice i[B,S,k]
 ///                   softmax over E; its k largest in falling order (of equals the lower expert first), divided by their sum if
-///                   `normalize`
+///                   `normalize`; with a bias, those of the k largest sums of softmax and bias
 ///   route_grad      logits, choice, dgate -> dlogits                          (the choice is constant)
 ///   dispatch        x[B,S,D] -> y[B,S,k,D]          each token in all of its slots
 ///   combine         y[B,S,k,D] -> x[B,S,D]          sum over slots; each of the two is the other's gradient
@@ -177,10 +179,14 @@ struct View {
 ///   expert_product_grad_input   dy, w, choice -> dx
 ///   expert_product_grad_weight  x, choice, dy -> dw[E,O,I]*                   (zeros for an expert without a slot)
 ///                   a choice of -1 in these three is an empty slot, whose row is not read and zero in the result
-///   expert_load     choice i[B,S,k], labels i[B,S] -> load f[E]               slots of each expert, of tokens with a label >= 0
+///   expert_load     choice i[B,S,k], labels i[B,S] -> load[E]*                slots of each expert, of tokens with a label >= 0; f, or
+///                   int64: exact however many a window has
 ///   balance_loss    logits[B,S,E], load f[E], labels, count f[] -> f[]        coefficient * E / count * the sum over those tokens and
 ///                   experts of load / sum(load) * softmax(logits); may accumulate
 ///   balance_grad    logits, load, labels, count -> dlogits                    (the load is constant)
+///   z_loss          logits[B,S,E], labels, count f[] -> f[]*                  coefficient / count * the sum over those tokens of
+///                   log(sum(exp(logits)))^2
+///   z_grad          logits, labels, count -> dlogits
 // clang-format on
 struct KernelCall {
   std::string op;

@@ -205,6 +205,7 @@ LowerOptions Compilation::lower_options() const {
   lower.reshard_after_forward = options_.parallel.reshard_after_forward;
   lower.expert_buffer = options_.parallel.expert_buffer;
   lower.optimizer = options_.optimizer;
+  lower.balance_bias = options_.model.balance_bias;
   lower.decays = [patterns = options_.optimizer.no_decay](const Value& value) {
     return value.decay && !matches_any(patterns, value.name);
   };

@@ -23,6 +23,7 @@ struct LowerOptions {
   bool reshard_after_forward = true;  ///< level 3: units are gathered again for the backward
   double expert_buffer = 2;           ///< room for routed slots, in even loads
   OptimizerOptions optimizer;
+  double balance_bias = 0;  ///< by which an update moves biases of routers
   /// Whether weight decay applies to a parameter, by name.
   std::function<bool(const Value&)> decays = [](const Value& value) { return value.decay; };
 };

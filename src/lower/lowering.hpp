@@ -29,8 +29,8 @@ class Lowering {
   void insert_gradient_reductions();
   /// Gradients of weights that two stages use.
   void emit_tied_reductions();
-  /// The loss over all ranks, and the balance losses.
-  void emit_loss_reduction();
+  /// The loss and what else is added up (WindowSum), over all ranks.
+  void emit_sums();
   /// Norm, verdict, update, and the gathering of parameters.
   void emit_update();
   /// Steps only until the logits are there; returns where.
@@ -47,6 +47,8 @@ class Lowering {
   // operands.cpp: where values live
   Operand transient(const std::string& name, DType dtype, const Shape& shape, Lane lane,
                     Category category);
+  void find_sums();
+  [[nodiscard]] Operand& host_sum(WindowSum sum);
   void find_last_uses_and_lanes();
   Operand place_output(const ShardedStep& step, std::size_t index, std::size_t at);
   Placed parameter_operand(CopyId copy) const;
@@ -189,8 +191,8 @@ class Lowering {
   // window.cpp
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
                        const Operand& operand);
-  void emit_scalar_reduction(const std::string& name, CopyId scalar, const Operand& operand,
-                             bool here);
+  void zero_unwritten(WindowSum sum);
+  [[nodiscard]] Operand sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count);
   void emit_optimizer(const Unit& unit);
   Instruction weight_gather(const std::vector<std::size_t>& units);
   [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
@@ -253,8 +255,10 @@ class Lowering {
   std::vector<Lane> lane_;             ///< per copy
   std::vector<int> gradient_of_copy_;  ///< per copy: index into sharded_.gradients, -1
   std::map<ValueId, std::pair<std::size_t, std::size_t>>
-      member_of_;                      ///< parameter -> (unit, member)
-  bool balance_written_ = false;       ///< by an earlier layer or micro-batch of this rank
+      member_of_;                     ///< parameter -> (unit, member)
+  std::map<WindowSum, CopyId> sums_;  ///< of this graph: a copy that is added to it
+  std::set<std::pair<WindowSum, std::int64_t>>
+      written_sums_;                   ///< rows, by an earlier layer or micro-batch of this rank
   std::vector<int> gradient_written_;  ///< per gradient: the micro-batch that last wrote or added
                                        ///< to its accumulator, -1
   std::map<std::pair<std::vector<int>, StreamId>, GroupId> groups_;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/error.hpp"
 #include "lower/lowering.hpp"
@@ -217,6 +216,10 @@ void Lowering::emit_load(const ShardedStep& step) {
     placed.operand = program_.host.dropout_key;
     return;
   }
+  if (value(step.to).bias_row >= 0) {
+    placed.operand = state_.router_bias_of(value(step.to));
+    return;
+  }
   const BatchSlot& batch = program_.batches.at(static_cast<std::size_t>(micro_batch_));
   const Operand whole = id == model_.tokens      ? batch.tokens
                         : id == model_.labels    ? batch.labels
@@ -364,10 +367,8 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
     const int gradient = gradient_of_copy_[static_cast<std::size_t>(step.outputs[i])];
     if (gradient >= 0) {
       call.accumulate[i] = accumulates(gradient);
-    } else if (copy(step.outputs[i]).value == model_.loss) {
-      call.accumulate[i] = micro_batch_ > 0;
-    } else if (!op.definition->seed.empty()) {
-      call.accumulate[i] = std::exchange(balance_written_, true);
+    } else if (const Value& made = value(step.outputs[i]); made.sum.has_value()) {
+      call.accumulate[i] = !written_sums_.insert({*made.sum, made.sum_row}).second;
     }
   }
   const double flops =

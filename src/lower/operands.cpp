@@ -36,19 +36,43 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   }
   program_.host.valid_count = {state.scalars_count, 0, DType::Int64, {1}};
   program_.host.count = {state.count, 0, DType::Float32, {}};
-  program_.host.loss = {state.loss, 0, DType::Float32, {}};
-  if (sharded.term >= 0) {
-    program_.host.balance = {state.balance, 0, DType::Float32, {}};
-  }
   if (model.dropout_key >= 0) {
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
+  find_sums();
   find_boundaries();
   find_packed_tokens();
   find_rounds();
   find_last_uses_and_lanes();
   make_links();
   make_ring();
+}
+
+Operand& Lowering::host_sum(WindowSum sum) {
+  switch (sum) {
+    case WindowSum::Loss:
+      return program_.host.loss;
+    case WindowSum::BalanceLoss:
+      return program_.host.balance_loss;
+    case WindowSum::ZLoss:
+      return program_.host.z_loss;
+    case WindowSum::ExpertLoad:
+      return program_.host.expert_load;
+  }
+  throw InternalError("an unknown sum");
+}
+
+/// Those of this graph: an evaluation has fewer than the training whose State it shares.
+void Lowering::find_sums() {
+  for (CopyId id = 0; id < static_cast<CopyId>(sharded_.copies.size()); ++id) {
+    if (value(id).sum.has_value()) {
+      const WindowSum sum = *value(id).sum;
+      host_sum(sum) = state_.sums.at(sum);
+      const auto [first, added] = sums_.try_emplace(sum, id);
+      SW_CHECK(copy(id).sharding == copy(first->second).sharding, "{} and {} do not lie alike",
+               value(id).name, value(first->second).name);
+    }
+  }
 }
 
 /// A copy that a collective touches lies in the window; the rest is private.
@@ -156,15 +180,10 @@ Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::
     const DType accumulator = state_.options.gradient_precision;
     return {in.gradients, in.members[member].offset * size_of(accumulator), accumulator, shape};
   }
-  if (copy(id).value == model_.loss) {
-    return program_.host.loss;
+  if (value(id).sum.has_value()) {
+    return sum_rows(*value(id).sum, value(id).sum_row, 1);
   }
   const Operator& definition = *model_.graph.op(step.op).definition;
-  if (!definition.seed.empty()) {
-    SW_CHECK(copy(id).sharding == copy(sharded_.term).sharding, "{} and {} do not lie alike",
-             value(id).name, value(sharded_.term).name);
-    return program_.host.balance;
-  }
   if (index == 0 && definition.in_place >= 0) {
     const CopyId input = step.inputs[static_cast<std::size_t>(definition.in_place)];
     const Placed& there = placed_[static_cast<std::size_t>(input)];

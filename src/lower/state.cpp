@@ -84,15 +84,40 @@ class Planner {
     };
     plan_.scalars_count = scalar("valid_count", lane_, 8);
     plan_.count = scalar("count", Lane::Private, 4);
-    plan_.loss = scalar("loss", lane_, 4);
-    if (sharded_.term >= 0) {
-      plan_.balance = scalar("balance loss", lane_, 4);
-    }
+    make_sums();
+    make_router_bias();
     plan_.dropout_key = scalar("dropout_key", Lane::Private, 16);
     if (plan_.options.train) {
       plan_.norm_words = scalar("norm_words", lane_, std::int64_t{8} * kernels::ExactSum::kWords);
       plan_.settings = scalar("settings", Lane::Private, std::int64_t{8} * kSettings);
       plan_.verdict = scalar("verdict", Lane::Private, std::int64_t{8} * kVerdict);
+    }
+  }
+
+  void make_sums() {
+    for (const Value& value : graph().values()) {
+      if (value.sum.has_value()) {
+        Operand& sum = plan_.sums[*value.sum];
+        const std::int64_t rows = sum.shape.empty() ? 0 : sum.shape.front();
+        sum = {-1, 0, value.dtype, value.shape};
+        if (!value.shape.empty()) {
+          sum.shape.insert(sum.shape.begin(), std::max(rows, value.sum_row + 1));
+        }
+      }
+    }
+    for (auto& [sum, operand] : plan_.sums) {
+      operand.buffer = add(kWindowSums[static_cast<std::size_t>(sum)], Category::Workspace, lane_,
+                           elements(operand.shape) * size_of(operand.dtype));
+    }
+  }
+
+  void make_router_bias() {
+    const std::vector<const Value*> biases = router_biases(graph());
+    if (!biases.empty()) {
+      const Shape shape = {std::ssize(biases), biases.front()->shape.front()};
+      const BufferId buffer =
+          add("router bias", Category::Parameters, Lane::Private, elements(shape) * 4);
+      plan_.router_bias = {buffer, 0, DType::Float32, shape};
     }
   }
 
@@ -232,6 +257,11 @@ class Planner {
 
 Range StatePlan::kept(const Unit& unit, int cut_from_level) const {
   return options.zero >= cut_from_level ? unit.slice : Range{0, unit.elements};
+}
+
+Operand StatePlan::router_bias_of(const Value& input) const {
+  return {router_bias.buffer, input.bias_row * elements(input.shape) * 4, DType::Float32,
+          input.shape};
 }
 
 Operand StatePlan::weights(const Unit& unit, const Range& elements) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -79,8 +80,12 @@ struct StatePlan {
   /// Over dp and cp; with ep, those that have the same experts.
   std::vector<DataGroup> groups;
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
-  BufferId count = -1, loss = -1, balance = -1, norm_words = -1, settings = -1, verdict = -1,
-           dropout_key = -1;
+  BufferId count = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
+  std::map<WindowSum, Operand> sums;  ///< those that the model has
+  /// float32 [layers, E], whole on every rank, which all move it alike; buffer -1: the model has
+  /// none.
+  Operand router_bias;
+  [[nodiscard]] Operand router_bias_of(const Value& input) const;
 
   [[nodiscard]] const DataGroup& data() const { return groups.front(); }
   [[nodiscard]] const DataGroup& group(const Unit& unit) const { return groups.at(unit.group); }

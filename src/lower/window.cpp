@@ -37,36 +37,53 @@ void Lowering::emit_count() {
   emit(std::move(finish));
 }
 
-void Lowering::emit_loss_reduction() {
+/// Over the axes on which what was added is Partial, and over the stages: zero where others have
+/// it.
+void Lowering::emit_sums() {
   const int pp = sharded_.mesh.find("pp");
-  const bool here = pp < 0 || options_.stages.stage_of(options_.stages.segments() - 1) == stage();
-  emit_scalar_reduction("loss", sharded_.loss, program_.host.loss, here);
-  if (sharded_.term >= 0) {
-    emit_scalar_reduction("balance loss", sharded_.term, program_.host.balance, balance_written_);
+  for (const auto& [sum, of] : sums_) {
+    std::vector<int> axes;
+    const Sharding& sharding = copy(of).sharding;
+    for (int axis = 0; axis < static_cast<int>(sharding.size()); ++axis) {
+      if (axis == pp || sharding[static_cast<std::size_t>(axis)].is_partial()) {
+        axes.push_back(axis);
+      }
+    }
+    zero_unwritten(sum);
+    emit_all_reduce(kWindowSums[static_cast<std::size_t>(sum)], axes, host_sum(sum));
   }
 }
 
-/// A sum over the axes on which `scalar` is Partial, and over the stages: zero where others have
-/// it.
-void Lowering::emit_scalar_reduction(const std::string& name, CopyId scalar, const Operand& operand,
-                                     bool here) {
-  std::vector<int> axes;
-  const Sharding& sharding = copy(scalar).sharding;
-  const int pp = sharded_.mesh.find("pp");
-  for (int axis = 0; axis < static_cast<int>(sharding.size()); ++axis) {
-    if (axis == pp || sharding[static_cast<std::size_t>(axis)].is_partial()) {
-      axes.push_back(axis);
+/// Rows whose layers are other stages'.
+void Lowering::zero_unwritten(WindowSum sum) {
+  const Shape& shape = host_sum(sum).shape;
+  const std::int64_t rows = shape.empty() ? 1 : shape.front();
+  std::int64_t begin = 0;
+  for (std::int64_t row = 0; row <= rows; ++row) {
+    if (row < rows && !written_sums_.contains({sum, row})) {
+      continue;
     }
+    if (begin < row) {
+      Instruction none;
+      none.name = fmt::format("no {}", kWindowSums[static_cast<std::size_t>(sum)]);
+      none.phase = Phase::Window;
+      none.work = ZeroWork{};
+      none.outputs = {sum_rows(sum, begin, row - begin)};
+      emit(std::move(none));
+    }
+    begin = row + 1;
   }
-  if (!here) {
-    Instruction none;
-    none.name = "no " + name;
-    none.phase = Phase::Window;
-    none.work = ZeroWork{};
-    none.outputs = {operand};
-    emit(std::move(none));
+}
+
+/// A number is its own only row.
+Operand Lowering::sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count) {
+  Operand rows = host_sum(sum);
+  if (!rows.shape.empty()) {
+    const std::int64_t row = elements(rows.shape) / rows.shape.front();
+    rows.offset += begin * row * size_of(rows.dtype);
+    rows.shape = {count, row};
   }
-  emit_all_reduce(name, axes, operand);
+  return rows;
 }
 
 void Lowering::emit_update() {
@@ -101,6 +118,15 @@ void Lowering::emit_update() {
   finish.inputs = {words, program_.host.settings, program_.host.loss};
   finish.outputs = {program_.host.verdict};
   emit(std::move(finish));
+  if (state_.router_bias.buffer >= 0) {
+    Instruction move;
+    move.name = "router bias";
+    move.phase = Phase::Window;
+    move.work = WindowWork{WindowKind::MoveBias, options_.balance_bias};
+    move.inputs = {program_.host.verdict, host_sum(WindowSum::ExpertLoad), state_.router_bias};
+    move.outputs = {state_.router_bias};
+    emit(std::move(move));
+  }
   for (const std::vector<std::size_t>& bucket : update_order_) {
     for (const std::size_t unit : bucket) {
       emit_optimizer(state_.units[unit]);
@@ -192,7 +218,7 @@ Program lower_training(const ModelGraph& model, const ShardedGraph& sharded, con
   lowering.gather_weights();
   lowering.insert_gradient_reductions();
   lowering.emit_tied_reductions();
-  lowering.emit_loss_reduction();
+  lowering.emit_sums();
   lowering.emit_update();
   return lowering.finish("train");
 }
@@ -203,7 +229,7 @@ Program lower_evaluation(const ModelGraph& model, const ShardedGraph& sharded,
   lowering.emit_count();
   lowering.emit_actions(forward_order(options.stages));
   lowering.gather_weights();
-  lowering.emit_loss_reduction();
+  lowering.emit_sums();
   return lowering.finish("evaluate");
 }
 

@@ -128,6 +128,18 @@ ModelConfig named_config(const ModelOptions& options) {
   return config_from_json(read_whole_file(file, kMaxConfigBytes), file.string());
 }
 
+/// Of something that routers add to training.
+void check_coefficient(const char* key, double value, const ModelConfig& config) {
+  if (!(value >= 0) || std::isinf(value)) {
+    throw ConfigError(fmt::format("model.{} = {} is out of range; use 0 or more", key, value));
+  }
+  if (value > 0 && config.experts == 0) {
+    throw ConfigError(
+        fmt::format("model.{} = {} is for models with experts, and a {} has none; set it to 0", key,
+                    value, config.model_type));
+  }
+}
+
 }  // namespace
 
 ModelConfig config_from_json(std::string_view text, std::string_view where) {
@@ -165,16 +177,11 @@ std::string to_json(const ModelConfig& config, DType stored) {
 ModelConfig model_config(const ModelOptions& options) {
   ModelConfig config = named_config(options);
   config.balance_loss = options.balance_loss;
-  if (!(config.balance_loss >= 0) || std::isinf(config.balance_loss)) {
-    throw ConfigError(fmt::format(
-        "model.balance_loss = {} is no coefficient of a loss; use 0 or more", config.balance_loss));
-  }
-  if (config.balance_loss > 0 && config.experts == 0) {
-    throw ConfigError(
-        fmt::format("model.balance_loss = {} is for models with experts, and a {} has none; set it "
-                    "to 0",
-                    config.balance_loss, config.model_type));
-  }
+  config.z_loss = options.z_loss;
+  check_coefficient("balance_loss", config.balance_loss, config);
+  config.balance_bias = options.balance_bias;
+  check_coefficient("z_loss", config.z_loss, config);
+  check_coefficient("balance_bias", config.balance_bias, config);
   return config;
 }
 
@@ -198,6 +205,8 @@ ModelConfig for_evaluation(ModelConfig config) {
   config.residual_dropout = 0;
   config.attention_dropout = 0;
   config.balance_loss = 0;
+  config.z_loss = 0;
+  config.count_load = false;
   return config;
 }
 

@@ -50,8 +50,12 @@ struct ModelConfig {
   /// Carried so that a published folder can be read, generated from and written back; `build`
   /// refuses to train with it.
   double attention_dropout = 0;
-  /// Not of config.json: coefficient of the routers' balance loss in training; 0 = none.
+  /// Not of config.json: coefficients of what routers add to the loss in training; 0 = nothing.
   double balance_loss = 0;
+  double z_loss = 0;
+  /// Likewise: how far an update moves the biases with which routers choose; 0 = they have none.
+  double balance_bias = 0;
+  bool count_load = true;  ///< likewise: the slots of each expert are counted in training
   double initializer_range = 0.02;
   std::int64_t window = 0;  ///< attention sees this many positions back, itself included; 0 = all
   std::int64_t bos = -1;    ///< token ids; -1 = none
@@ -84,7 +88,8 @@ struct ModelConfig {
 /// Of those, what a token is multiplied with: of the experts only the chosen.
 [[nodiscard]] std::int64_t active_parameter_count(const ModelConfig& config);
 
-/// The same model with every dropout and the balance loss off: for validation and generation.
+/// The same model with every dropout and what trains or watches routers off: for validation and
+/// generation.
 [[nodiscard]] ModelConfig for_evaluation(ModelConfig config);
 
 }  // namespace sw

@@ -15,6 +15,8 @@ struct Names {
   const char* down;
 
   [[nodiscard]] std::string router() const { return block + "gate.weight"; }
+  /// As in DeepSeek-V3.
+  [[nodiscard]] std::string router_bias() const { return block + "gate.e_score_correction_bias"; }
   /// Of all experts, or of one.
   [[nodiscard]] std::string expert(const char* weight) const {
     return fmt::format("{}experts.{}.weight", block, weight);
@@ -68,9 +70,13 @@ ValueId forward(Forward& f, ValueId x, const std::string& layer_prefix) {
   // Before the router, so that where the sequence is gathered, one gathered copy serves both.
   const ValueId slots = f.make("dispatch", {x}, "expert_slots", chosen);
   const ValueId logits = f.float32_product("bsd,ed->bse", x, names.router(), "router_logits");
+  std::vector<ValueId> scores = {logits};
+  if (c.balance_bias > 0) {
+    scores.push_back(f.router_bias(names.router_bias()));
+  }
   const std::vector<ValueId> routed = f.make_all(
-      "route", {logits}, "route", kernels::RouteParameters{c.experts_per_token, c.normalize_gates});
-  f.balance_loss(logits, routed.at(1));
+      "route", scores, "route", kernels::RouteParameters{c.experts_per_token, c.normalize_gates});
+  f.watch_router(logits, routed.at(1));
   const auto product = [&](ValueId rows, const char* weight, std::string_view as) {
     return f.make("expert_product", {rows, f.weight(names.expert(weight)), routed.at(1)}, as);
   };

@@ -85,18 +85,48 @@ ValueId Forward::dropout(ValueId x, double rate, std::string_view name) {
   return make("dropout", {x, model_.dropout_key}, name, parameters);
 }
 
-void Forward::balance_loss(ValueId router_logits, ValueId choice) {
-  if (config_.balance_loss == 0) {
-    return;
+ValueId Forward::router_bias(const std::string& name) {
+  const ValueId bias = model_.graph.input(name, {config_.experts}, DType::Float32);
+  model_.graph.value(bias).bias_row = routers_;
+  return bias;
+}
+
+void Forward::watch_router(ValueId router_logits, ValueId choice) {
+  if (config_.count_load) {
+    Value& slots = model_.graph.value(expert_load(choice, "expert_slots_of_window", DType::Int64));
+    slots.sum = WindowSum::ExpertLoad;
+    slots.sum_row = routers_;
   }
-  Graph& graph = model_.graph;
+  ++routers_;
   const auto layers = config_.layers - static_cast<std::int64_t>(config_.dense_layers.size());
-  const double coefficient = config_.balance_loss * static_cast<double>(config_.experts_per_token) /
-                             static_cast<double>(layers);
-  const ValueId load = graph.make("expert_load", {choice, model_.labels}, named("expert_load"),
-                                  DType::Float32, kernels::LoadParameters{config_.experts});
-  graph.make("balance_loss", {router_logits, load, model_.labels, model_.count},
-             named("balance_loss"), DType::Float32, kernels::BalanceParameters{coefficient});
+  const auto of_layer = [&](double coefficient) {
+    return coefficient / static_cast<double>(layers);
+  };
+  if (config_.balance_loss > 0) {
+    const ValueId load = expert_load(choice, "expert_load", DType::Float32);
+    add_to_loss("balance_loss", {router_logits, load, model_.labels, model_.count},
+                of_layer(config_.balance_loss * static_cast<double>(config_.experts_per_token)),
+                WindowSum::BalanceLoss);
+  }
+  if (config_.z_loss > 0) {
+    add_to_loss("z_loss", {router_logits, model_.labels, model_.count}, of_layer(config_.z_loss),
+                WindowSum::ZLoss);
+  }
+}
+
+/// Of a micro-batch in float32, as the loss reads it; of a window as whole numbers.
+ValueId Forward::expert_load(ValueId choice, std::string_view name, DType dtype) {
+  return model_.graph.make("expert_load", {choice, model_.labels}, named(name), dtype,
+                           kernels::LoadParameters{config_.experts});
+}
+
+/// A term of the loss beside that of tokens.
+void Forward::add_to_loss(std::string_view op, std::vector<ValueId> inputs, double coefficient,
+                          WindowSum sum) {
+  Graph& graph = model_.graph;
+  const ValueId term = graph.make(op, std::move(inputs), named(op), DType::Float32,
+                                  kernels::TermParameters{coefficient});
+  graph.value(term).sum = sum;
 }
 
 ValueId Forward::residual(ValueId x) {

@@ -40,9 +40,11 @@ class Forward {
   [[nodiscard]] ValueId attention(ValueId query, ValueId key, ValueId value);
   /// x itself when the rate is 0.
   [[nodiscard]] ValueId dropout(ValueId x, double rate, std::string_view name);
-  /// Adds to the loss what keeps the experts of a layer about equally loaded, if the model wants
-  /// it.
-  void balance_loss(ValueId router_logits, ValueId choice);
+  /// With which the next router watched chooses [E], called `name`.
+  [[nodiscard]] ValueId router_bias(const std::string& name);
+  /// Counts the slots of a layer's experts, and adds to the loss what keeps them about equally
+  /// loaded and their logits small, as far as the model wants it.
+  void watch_router(ValueId router_logits, ValueId choice);
   /// Part of the residual stream from here on.
   ValueId residual(ValueId x);
   /// x times a parameter, in float32.
@@ -53,6 +55,9 @@ class Forward {
 
  private:
   [[nodiscard]] std::string named(std::string_view name) const;
+  ValueId expert_load(ValueId choice, std::string_view name, DType dtype);
+  void add_to_loss(std::string_view op, std::vector<ValueId> inputs, double coefficient,
+                   WindowSum sum);
 
   ModelConfig config_;
   DType activation_;
@@ -60,6 +65,7 @@ class Forward {
   std::map<std::string, ValueId, std::less<>> weights_;
   int layer_ = -1;
   std::int64_t dropouts_ = 0;
+  std::int64_t routers_ = 0;
 };
 
 }  // namespace sw

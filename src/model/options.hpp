@@ -9,8 +9,10 @@ struct ModelOptions {
   std::string preset;  ///< "llama-tiny", …
   std::string path;    ///< a Hugging Face model folder
   std::string config;  ///< [model.config]: the JSON text of a Hugging Face config.json
-  /// Of the balance loss of a model with experts; 0: none.
+  /// Coefficients of what a model with experts adds to the loss; 0: nothing.
   double balance_loss = 0;
+  double z_loss = 0;
+  double balance_bias = 0;  ///< step of the biases with which its routers choose; 0: no biases
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
 

@@ -104,7 +104,8 @@ std::vector<Access> host_writes(const Program& program) {
 std::vector<Access> host_reads(const Program& program) {
   Collector collector(program, "host");
   for (const Operand* operand :
-       {&program.host.loss, &program.host.balance, &program.host.count, &program.host.verdict}) {
+       {&program.host.loss, &program.host.balance_loss, &program.host.z_loss,
+        &program.host.expert_load, &program.host.count, &program.host.verdict}) {
     collector.add(*operand, true, false);
   }
   return std::move(collector.list);

@@ -37,7 +37,7 @@ const std::vector<OperandCounts>& operand_counts() {
       {"rms_norm_grad", 3, 3, 2, false},
       {"rope", 2, 2, 1, true},
       {"rope_grad", 2, 2, 1, true},
-      {"route", 1, 1, 2, false},
+      {"route", 1, 2, 2, false},
       {"route_grad", 3, 3, 1, false},
       {"row_max", 1, 1, 1, false},
       {"scale_rows", 2, 2, 1, true},
@@ -48,6 +48,8 @@ const std::vector<OperandCounts>& operand_counts() {
       {"swiglu", 2, 2, 1, true},
       {"swiglu_grad", 3, 3, 2, true},
       {"token_loss", 4, 4, 1, false},
+      {"z_grad", 3, 3, 1, false},
+      {"z_loss", 3, 3, 1, false},
   };
   return kCounts;
 }

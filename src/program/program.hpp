@@ -147,9 +147,13 @@ struct CollectiveWork {
 ///   FinishNorm   norm_words (reduced), settings float64 [kSettings], loss float32 []
 ///                -> verdict float64 [kVerdict]: gradient norm, gradient scale (clip / norm or 1),
 ///                apply (1, or 0 when the norm or the loss is not finite)
-enum class WindowKind : std::uint8_t { FinishCount, Squares, FinishNorm };
+///   MoveBias     verdict, load int64 [layers, E] (reduced), bias float32 [layers, E] -> bias
+///                each by `rate`, up where the load is below its layer's mean and down where above,
+///                if the verdict says apply (Wang et al. 2024, arXiv:2408.15664, algorithm 1)
+enum class WindowKind : std::uint8_t { FinishCount, Squares, FinishNorm, MoveBias };
 struct WindowWork {
   WindowKind kind = WindowKind::FinishCount;
+  double rate = 0;
   friend bool operator==(const WindowWork&, const WindowWork&) = default;
 };
 /// Written by the host before a step: learning rate, clip norm (0 = none), number of this update (1
@@ -220,12 +224,14 @@ struct HostOperands {
   /// int64 [1]: written with the valid labels of this rank's rows; reduced in place. What a Program
   /// does not have, of all of these, is buffer -1.
   Operand valid_count;
-  Operand settings;     ///< float64 [kSettings]: written
-  Operand dropout_key;  ///< int64 [2]: seed, step: written
-  Operand loss;         ///< float32 []: read: the window's loss
-  Operand balance;      ///< float32 []: read: the window's balance losses
-  Operand count;        ///< float32 []: read
-  Operand verdict;      ///< float64 [kVerdict]: read
+  Operand settings;      ///< float64 [kSettings]: written
+  Operand dropout_key;   ///< int64 [2]: seed, step: written
+  Operand loss;          ///< float32 []: read: the window's loss
+  Operand balance_loss;  ///< float32 []: read: the window's balance losses
+  Operand z_loss;        ///< float32 []: read: the window's z-losses of routers
+  Operand expert_load;   ///< int64 [layers, E]: read: slots of each expert
+  Operand count;         ///< float32 []: read
+  Operand verdict;       ///< float64 [kVerdict]: read
   friend bool operator==(const HostOperands&, const HostOperands&) = default;
 };
 

@@ -81,7 +81,7 @@ void fields(Form& form, kernels::LoadParameters& p) {
 }
 
 template <typename Form>
-void fields(Form& form, kernels::BalanceParameters& p) {
+void fields(Form& form, kernels::TermParameters& p) {
   form("coefficient", p.coefficient, 0);
 }
 
@@ -118,6 +118,7 @@ void fields(Form& form, SlotWork& work) {
 template <typename Form>
 void fields(Form& form, WindowWork& work) {
   form("kind", work.kind, WindowKind::FinishCount);
+  form("rate", work.rate, 0);
 }
 
 template <typename Form>
@@ -201,7 +202,9 @@ void operands(HostOperands& host, Visit&& visit) {
   visit("settings", host.settings);
   visit("dropout_key", host.dropout_key);
   visit("loss", host.loss);
-  visit("balance", host.balance);
+  visit("balance_loss", host.balance_loss);
+  visit("z_loss", host.z_loss);
+  visit("expert_load", host.expert_load);
   visit("count", host.count);
   visit("verdict", host.verdict);
 }
@@ -211,7 +214,7 @@ inline constexpr std::string_view kWorkWords[] = {
     "kernel", "slice", "collective", "window", "optimizer", "zero", "copy", "join", "slots"};
 inline constexpr std::string_view kParameterWords[] = {
     "none",       "einsum",  "norm",  "rope",     "attention", "gelu",
-    "vocabulary", "dropout", "route", "dispatch", "load",      "balance"};
+    "vocabulary", "dropout", "route", "dispatch", "load",      "term"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);
 static_assert(std::size(kParameterWords) == std::variant_size_v<kernels::Parameters>);
 
@@ -237,7 +240,8 @@ struct Words<ReduceOp> {
 };
 template <>
 struct Words<WindowKind> {
-  static constexpr std::string_view kWords[] = {"finish_count", "squares", "finish_norm"};
+  static constexpr std::string_view kWords[] = {"finish_count", "squares", "finish_norm",
+                                                "move_bias"};
 };
 template <>
 struct Words<SlotKind> {

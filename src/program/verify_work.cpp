@@ -137,6 +137,17 @@ class WorkRules {
         for (const Operand& range : instruction_.inputs) is_gradient(range);
         is(instruction_.outputs[0], DType::UInt64, {kernels::ExactSum::kWords});
         return;
+      case WindowKind::MoveBias: {
+        counts("move_bias", 3, 1);
+        const Shape& shape = instruction_.outputs[0].shape;
+        check_(shape.size() == 2 && work.rate > 0, "move_bias of {} by {}", to_text(shape),
+               work.rate);
+        is(instruction_.inputs[0], DType::Float64, {kVerdict});
+        is(instruction_.inputs[1], DType::Int64, shape);
+        is(instruction_.inputs[2], DType::Float32, shape);
+        is(instruction_.outputs[0], DType::Float32, shape);
+        return;
+      }
       case WindowKind::FinishNorm:
         break;
     }

@@ -19,9 +19,13 @@ std::optional<double> number(const Json& line, const char* key) {
 }
 
 ReportedStep read_step(const Json& line) {
-  return {line.at("step").get<std::int64_t>(), number(line, "loss"),
-          number(line, "validation_loss"), line.at("step_seconds").get<double>(),
-          line.at("tokens_per_second").get<double>()};
+  return {line.at("step").get<std::int64_t>(),
+          number(line, "loss"),
+          number(line, "validation_loss"),
+          line.at("step_seconds").get<double>(),
+          line.at("tokens_per_second").get<double>(),
+          number(line, "hottest_expert"),
+          number(line, "idle_experts")};
 }
 
 /// A last line without its newline is being written just now, or was cut by a crash.

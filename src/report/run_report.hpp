@@ -18,6 +18,8 @@ struct ReportedStep {
   std::optional<double> validation_loss;
   double step_seconds = 0;
   double tokens_per_second = 0;
+  /// Of a model with experts: the largest share of one, of an even share, and how many got nothing.
+  std::optional<double> hottest_expert, idle_experts;
 };
 
 struct RunReport {

@@ -62,6 +62,20 @@ std::string loss_text(const RunReport& report) {
   return text;
 }
 
+/// Of the first step and the last; empty for a model without experts.
+std::string experts_text(const RunReport& report) {
+  const auto counts = [](const ReportedStep& step) { return step.hottest_expert.has_value(); };
+  const auto first = std::find_if(report.steps.begin(), report.steps.end(), counts);
+  const auto last = std::find_if(report.steps.rbegin(), report.steps.rend(), counts);
+  if (first == report.steps.end()) {
+    return "";
+  }
+  return fmt::format(
+      "experts      hottest {:.2f} -> {:.2f} of an even share; without a token {:.0f} -> {:.0f}\n",
+      *first->hottest_expert, *last->hottest_expert, first->idle_experts.value_or(0),
+      last->idle_experts.value_or(0));
+}
+
 std::string time_text(const RunReport& report) {
   const double measured = median_step_seconds(report);
   if (measured <= 0 || report.plan.is_null()) {
@@ -138,7 +152,7 @@ std::string to_text(const RunReport& report) {
                         layout.at("dp").dump(), layout.at("cp").dump(), layout.at("tp").dump(),
                         ep > 1 ? fmt::format(", experts on ep {}", ep) : "");
   }
-  text += loss_text(report) + time_text(report);
+  text += loss_text(report) + experts_text(report) + time_text(report);
   if (report.ledger.is_null()) {
     return text + "\nno ledger.json: the run has not ended\n";
   }

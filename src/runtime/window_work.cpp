@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "kernels/kernel.hpp"
@@ -42,6 +43,23 @@ Run finish_norm(const std::uint64_t* words, const double* settings, const float*
     verdict[0] = norm;
     verdict[1] = clip > 0 && norm > clip ? clip / norm : 1;
     verdict[2] = std::isfinite(norm) && std::isfinite(*loss) ? 1 : 0;
+  };
+}
+
+/// Up where fewer than the mean chose an expert, whole numbers compared.
+Run move_bias(float rate, const double* verdict, const std::int64_t* load, const Shape& shape,
+              float* bias) {
+  return [=, layers = shape[0], experts = shape[1]](Team&) {
+    if (verdict[2] == 0) return;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      const std::int64_t* row = load + layer * experts;
+      const std::int64_t all = std::accumulate(row, row + experts, std::int64_t{0});
+      for (std::int64_t e = 0; e < experts; ++e) {
+        const std::int64_t missing = all - row[e] * experts;
+        float& value = bias[layer * experts + e];
+        if (missing != 0) value += missing > 0 ? rate : -rate;
+      }
+    }
   };
 }
 
@@ -133,6 +151,11 @@ Run prepare_window_work(const Program& program, const Instruction& instruction,
       }
       return squares(std::move(ranges), pointer<std::uint64_t>(program, memory, output));
     }
+    case WindowKind::MoveBias:
+      return move_bias(static_cast<float>(std::get<WindowWork>(instruction.work).rate),
+                       pointer<const double>(program, memory, inputs[0]),
+                       pointer<const std::int64_t>(program, memory, inputs[1]), output.shape,
+                       pointer<float>(program, memory, output));
     case WindowKind::FinishNorm:
       break;
   }

@@ -44,12 +44,6 @@ class Propagation {
     for (const ParameterGradient& gradient : graph_.parameter_gradients) {
       result_.gradients.push_back({gradient.parameter, contributions(gradient)});
     }
-    for (const Op& op : graph_.ops()) {
-      if (!op.definition->seed.empty()) {
-        result_.term = copies_of_[static_cast<std::size_t>(op.outputs.front())].front();
-      }
-    }
-    result_.loss = copies_of_[static_cast<std::size_t>(model_.loss)].front();
     return std::move(result_);
   }
 

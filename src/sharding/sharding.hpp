@@ -61,8 +61,6 @@ struct ShardedGraph {
   std::vector<CopyId>
       parameters;  ///< home copy of each parameter, in the order of Graph::parameters()
   std::vector<ShardedGradient> gradients;  ///< as Graph::parameter_gradients
-  CopyId loss = -1;
-  CopyId term = -1;  ///< a term of the loss (Operator::seed), all of which lie alike; -1: none
 };
 
 /// Whether a step runs in the forward or in the backward.

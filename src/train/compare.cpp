@@ -20,6 +20,11 @@ LogicalTensors empty_tensors(const Graph& graph, bool trained_only) {
       tensors[value.name].assign(static_cast<std::size_t>(elements(value.shape)), 0.0F);
     }
   }
+  for (const Value* bias : router_biases(graph)) {
+    if (!trained_only) {
+      tensors[bias->name].assign(static_cast<std::size_t>(elements(bias->shape)), 0.0F);
+    }
+  }
   return tensors;
 }
 
@@ -196,6 +201,8 @@ SideRecord run_side(const Compilation& compilation, const Corpus& corpus,
       if (world.rank() == 0) {
         step.loss = result.loss;
         step.balance_loss = result.balance_loss.value_or(0);
+        step.z_loss = result.z_loss.value_or(0);
+        step.expert_load = result.expert_load;
         step.valid_tokens = result.valid_tokens;
         step.gradient_norm = result.gradient_norm;
         step.applied = result.applied;
@@ -251,14 +258,16 @@ Comparison compare(const SideRecord& a, const SideRecord& b, const OptimizerOpti
   for (std::size_t s = 0; s < a.steps.size(); ++s) {
     result.valid_tokens[0] += a.steps[s].valid_tokens;
     result.valid_tokens[1] += b.steps[s].valid_tokens;
-    losses_equal =
-        losses_equal &&
-        std::abs(a.steps[s].loss - b.steps[s].loss) <= bound * std::abs(b.steps[s].loss) &&
-        std::abs(a.steps[s].balance_loss - b.steps[s].balance_loss) <=
-            bound * std::abs(b.steps[s].balance_loss) &&
-        a.steps[s].applied == b.steps[s].applied;
-    result.bit_identical = result.bit_identical && a.steps[s].loss == b.steps[s].loss &&
-                           a.steps[s].balance_loss == b.steps[s].balance_loss &&
+    for (double StepRecord::*loss :
+         {&StepRecord::loss, &StepRecord::balance_loss, &StepRecord::z_loss}) {
+      const double expected = b.steps[s].*loss;
+      losses_equal =
+          losses_equal && std::abs(a.steps[s].*loss - expected) <= bound * std::abs(expected);
+      result.bit_identical = result.bit_identical && a.steps[s].*loss == expected;
+    }
+    losses_equal = losses_equal && a.steps[s].applied == b.steps[s].applied;
+    result.bit_identical = result.bit_identical &&
+                           a.steps[s].expert_load == b.steps[s].expert_load &&
                            same_bits(a.steps[s].gradients, b.steps[s].gradients) &&
                            same_bits(a.steps[s].weights, b.steps[s].weights);
   }

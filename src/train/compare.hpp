@@ -17,7 +17,8 @@ using LogicalTensors = std::map<std::string, std::vector<float>>;
 
 struct StepRecord {
   double loss = 0;
-  double balance_loss = 0;  ///< 0: none
+  double balance_loss = 0, z_loss = 0;    ///< 0: none
+  std::vector<std::int64_t> expert_load;  ///< [layers with experts, E]
   std::int64_t valid_tokens = 0;
   double gradient_norm = 0;
   bool applied = true;

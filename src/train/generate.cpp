@@ -115,6 +115,12 @@ Generator::Generator(const ModelConfig& config, std::int64_t length, const ReadW
            std::span(data, static_cast<std::size_t>(member.elements)));
     }
   }
+  for (const Value* bias : router_biases(compilation_.model().graph)) {
+    auto* data = reinterpret_cast<float*>(
+        memory_->address(generation_.program, state.router_bias_of(*bias)));
+    read(bias->name, whole_range(bias->shape),
+         std::span(data, static_cast<std::size_t>(elements(bias->shape))));
+  }
   executor_ = std::make_unique<Executor>(
       generation_.program, *worlds_.front(), *memory_, *team_,
       ExecutorOptions{Algorithm::Direct, compilation_.options().threads, true});

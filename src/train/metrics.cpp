@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <span>
+#include <functional>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -57,6 +59,14 @@ std::string to_json_line(const StepMetrics& metrics) {
   if (metrics.balance_loss.has_value()) {
     line["balance_loss"] = *metrics.balance_loss;
   }
+  if (metrics.z_loss.has_value()) {
+    line["z_loss"] = *metrics.z_loss;
+  }
+  if (metrics.experts.has_value()) {
+    line["expert_load"] = metrics.experts->slots;
+    line["hottest_expert"] = metrics.experts->hottest;
+    line["idle_experts"] = metrics.experts->idle;
+  }
   line["tokens"] = metrics.tokens;
   line["valid_tokens"] = metrics.valid_tokens;
   line["samples"] = metrics.samples;
@@ -81,6 +91,25 @@ std::string to_json_line(const StepMetrics& metrics) {
     line["validation_tokens"] = metrics.validation_tokens;
   }
   return line.dump();
+}
+
+ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts) {
+  const auto width = static_cast<std::size_t>(experts);
+  ExpertLoad result;
+  result.slots.assign(width, 0);
+  for (std::size_t layer = 0; layer < load.size(); layer += width) {
+    const auto of_layer = load.subspan(layer, width);
+    std::transform(of_layer.begin(), of_layer.end(), result.slots.begin(), result.slots.begin(),
+                   std::plus<>());
+    const auto all = std::accumulate(of_layer.begin(), of_layer.end(), std::int64_t{0});
+    const std::int64_t most = *std::max_element(of_layer.begin(), of_layer.end());
+    if (all > 0) {
+      const double share = static_cast<double>(most) / static_cast<double>(all);
+      result.hottest = std::max(result.hottest, share * static_cast<double>(experts));
+    }
+    result.idle += std::count(of_layer.begin(), of_layer.end(), 0);
+  }
+  return result;
 }
 
 StepFile::StepFile(Files& files, const std::filesystem::path& path, std::int64_t keep_until) {

@@ -4,17 +4,30 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/files.hpp"
 
 namespace sw {
 
+/// How a window's slots (a valid token has one for each expert that it chose) were shared out.
+struct ExpertLoad {
+  std::vector<std::int64_t> slots;  ///< of each expert, summed over layers
+  double hottest = 0;               ///< the largest share of an expert in its layer, of an even one
+  std::int64_t idle = 0;            ///< experts that got no slot, over layers
+  friend bool operator==(const ExpertLoad&, const ExpertLoad&) = default;
+};
+/// From `load` [layers, E], E = `experts`.
+[[nodiscard]] ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts);
+
 /// A line of metrics.jsonl: one step. Times are the slowest rank's.
 struct StepMetrics {
   std::int64_t step = 0;
   std::optional<double> loss;  ///< none: a window without a valid token, which is not run
-  std::optional<double> balance_loss;
+  std::optional<double> balance_loss, z_loss;  ///< what routers add to what is trained
+  std::optional<ExpertLoad> experts;
   std::int64_t tokens = 0;
   std::int64_t valid_tokens = 0;
   std::int64_t samples = 0;

@@ -169,6 +169,21 @@ std::vector<Piece> Session::owned_state() const {
       add(name, DType::Float32, reinterpret_cast<const std::byte*>(floats(buffer, in_state)));
     }
   }
+  if (world_.rank() == 0) {
+    const std::vector<Piece> biases = router_biases();
+    pieces.insert(pieces.end(), biases.begin(), biases.end());
+  }
+  return pieces;
+}
+
+/// The same on every rank.
+std::vector<Piece> Session::router_biases() const {
+  std::vector<Piece> pieces;
+  for (const Value* bias : sw::router_biases(compilation_.model().graph)) {
+    const PieceRange all = whole_range(bias->shape);
+    pieces.push_back({bias->name, "weight", DType::Float32, bias->shape, all,
+                      address(state_.router_bias_of(*bias))});
+  }
   return pieces;
 }
 
@@ -208,7 +223,7 @@ int Session::first_non_finite() const {
 }
 
 std::vector<Piece> Session::held_weights() const {
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces = router_biases();
   for_each_member([&](const Unit& unit, const UnitMember& member) {
     const Range kept = part_in(member, state_.weight_range(unit));
     if (kept.size() > 0) {
@@ -259,17 +274,22 @@ StepResult Session::run(Executor& executor, const Program& program) {
   executor.run();
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  float loss = 0;
-  float count = 0;
-  std::memcpy(&loss, memory_->address(program, program.host.loss), sizeof(loss));
-  std::memcpy(&count, memory_->address(program, program.host.count), sizeof(count));
-  result.loss = loss;
-  if (program.host.balance.buffer >= 0) {
-    float balance = 0;
-    std::memcpy(&balance, memory_->address(program, program.host.balance), sizeof(balance));
-    result.balance_loss = balance;
+  const auto number = [&](const Operand& operand) {
+    std::optional<double> read;
+    if (operand.buffer >= 0) {
+      read = *reinterpret_cast<const float*>(memory_->address(program, operand));
+    }
+    return read;
+  };
+  result.loss = number(program.host.loss).value();
+  result.balance_loss = number(program.host.balance_loss);
+  result.z_loss = number(program.host.z_loss);
+  if (const Operand& load = program.host.expert_load; load.buffer >= 0) {
+    result.expert_load.resize(static_cast<std::size_t>(elements(load.shape)));
+    std::memcpy(result.expert_load.data(), memory_->address(program, load),
+                static_cast<std::size_t>(bytes_of(load)));
   }
-  result.valid_tokens = static_cast<std::int64_t>(count);
+  result.valid_tokens = static_cast<std::int64_t>(number(program.host.count).value());
   const Ledger now = executor.ledger();
   result.communication_seconds = total_seconds(now, &LedgerEntry::seconds);
   result.wait_seconds = total_seconds(now, &LedgerEntry::wait_seconds);

@@ -29,7 +29,8 @@ struct StepSettings {
 /// What the host reads after it; equal on all ranks but for the times.
 struct StepResult {
   double loss = 0;
-  std::optional<double> balance_loss;  ///< of a model that has one; not in `loss`
+  std::optional<double> balance_loss, z_loss;  ///< of a model that has them; not in `loss`
+  std::vector<std::int64_t> expert_load;       ///< [layers with experts, E]: slots of valid tokens
   std::int64_t valid_tokens = 0;
   double gradient_norm = 0;
   bool applied =
@@ -109,6 +110,7 @@ class Session {
   void write_batch(const Program& program, std::size_t micro_batch, const ReadRow& read,
                    std::span<const std::int64_t> samples, std::int64_t& valid) const;
   void reorder(std::span<std::int32_t> row) const;
+  [[nodiscard]] std::vector<Piece> router_biases() const;
   [[nodiscard]] StepResult run(Executor& executor, const Program& program);
 
   const Compilation& compilation_;

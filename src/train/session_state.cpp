@@ -76,12 +76,15 @@ std::vector<StateTensor> checkpoint_tensors(const Compilation& compilation) {
       tensors.push_back({value.name, moment_name(i), DType::Float32, value.shape});
     }
   }
+  for (const Value* bias : router_biases(graph)) {
+    tensors.push_back({bias->name, "weight", DType::Float32, bias->shape});
+  }
   return tensors;
 }
 
 std::int64_t checkpoint_bytes(const Compilation& compilation, int rank) {
   const StatePlan state = compilation.state(rank);
-  std::int64_t bytes = 0;
+  std::int64_t bytes = rank == 0 && state.router_bias.buffer >= 0 ? bytes_of(state.router_bias) : 0;
   for (const OwnedPiece& owned : owned_pieces(state)) {
     const auto moments = static_cast<std::int64_t>(owned.unit->moments.size());
     bytes += owned.elements.size() * (size_of(weight_dtype(state.options, owned.unit->frozen)) +
@@ -92,6 +95,11 @@ std::int64_t checkpoint_bytes(const Compilation& compilation, int rank) {
 
 void Session::load_checkpoint(const CheckpointReader& reader) {
   reader.require(checkpoint_tensors(compilation_));
+  for (const Value* bias : sw::router_biases(compilation_.model().graph)) {
+    const Operand here = state_.router_bias_of(*bias);
+    reader.read(bias->name, "weight", whole_range(bias->shape),
+                std::span(address(here), static_cast<std::size_t>(bytes_of(here))));
+  }
   for_each_member([&](const Unit& unit, const UnitMember& member) {
     const Value& value = parameter(member);
     const auto read = [&](const char* state, const Range& elements, DType dtype, std::byte* out) {

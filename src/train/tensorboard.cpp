@@ -119,6 +119,7 @@ void EventsFile::add(const StepMetrics& metrics) {
   const std::pair<const char*, const std::optional<double>&> where_known[] = {
       {"loss/train", metrics.loss},
       {"loss/balance", metrics.balance_loss},
+      {"loss/z", metrics.z_loss},
       {"loss/validation", metrics.validation_loss},
       {"gradient_norm", metrics.gradient_norm},
       {"mfu", metrics.mfu},
@@ -127,6 +128,10 @@ void EventsFile::add(const StepMetrics& metrics) {
     if (value.has_value()) {
       scalars.emplace_back(tag, *value);
     }
+  }
+  if (metrics.experts.has_value()) {
+    scalars.emplace_back("experts/hottest", metrics.experts->hottest);
+    scalars.emplace_back("experts/idle", static_cast<double>(metrics.experts->idle));
   }
   write_record(*file_, scalar_event(unix_seconds(), metrics.step, scalars));
 }

@@ -177,6 +177,9 @@ class RankTrainer {
     const CompileOptions& compile = compilation_.options();
     state_.extra[std::string(kModelConfigKey)] =
         parse_json(to_json(compile.model, compile.precision), "config.json");
+    if (compile.model.balance_bias > 0) {
+      state_.extra[std::string(kBalanceBiasKey)] = compile.model.balance_bias;
+    }
     state_.extra["tokenizer"] = plan_.options.data.tokenizer;
     state_.extra[kDataFingerprintKey] = corpus_.fingerprint();
     if (!plan_.options.model.path.empty()) {
@@ -214,6 +217,10 @@ class RankTrainer {
                               state_.updates + 1, state_.seed, state_.step});
       line.loss = result.loss;
       line.balance_loss = result.balance_loss;
+      line.z_loss = result.z_loss;
+      if (!result.expert_load.empty()) {
+        line.experts = expert_load(result.expert_load, compilation_.options().model.experts);
+      }
       line.gradient_norm = result.gradient_norm;
       if (!result.applied) {
         line.skipped = std::isfinite(result.loss) ? "non-finite gradients" : "non-finite loss";

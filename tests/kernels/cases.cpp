@@ -322,7 +322,7 @@ std::vector<Group> groups() {
       {{"embedding", "embedding_grad"}, add_embedding_cases},
       {{"row_max", "sum_exp", "pick", "token_loss", "loss_sum", "loss_grad"}, add_loss_cases},
       {{"route", "route_grad"}, add_route_cases},
-      {{"expert_load", "balance_loss", "balance_grad"}, add_balance_cases},
+      {{"expert_load", "balance_loss", "balance_grad", "z_loss", "z_grad"}, add_balance_cases},
       {{"dispatch", "combine", "scale_rows", "scale_rows_grad"}, add_slot_cases},
       {{"expert_product", "expert_product_grad_input", "expert_product_grad_weight"},
        add_expert_product_cases},

@@ -95,7 +95,7 @@ GradientCase of_balance() {
   const Shape logits = {2, 3, 4};
   const std::vector<Tensor> constant = {
       {{4}, {3, 0, 6, 1}}, integers({2, 3}, {5, -1, 0, 2, 7, -1}), {{}, {9}}};
-  const BalanceParameters parameters{0.3};
+  const TermParameters parameters{0.3};
   const auto inputs_of = [=](const std::vector<Tensor>& inputs) {
     std::vector<Tensor> all = {inputs[0]};
     all.insert(all.end(), constant.begin(), constant.end());
@@ -112,6 +112,27 @@ GradientCase of_balance() {
               [=](const std::vector<Tensor>& inputs, const Values&,
                   const std::vector<double>& d_output) {
                 Values grad = run("balance_grad", parameters, inputs_of(inputs), {logits});
+                for (double& value : grad[0]) value *= d_output[0];
+                return grad;
+              }};
+}
+
+GradientCase of_z() {
+  const Shape logits = {2, 3, 4};
+  const Tensor labels = integers({2, 3}, {5, -1, 0, 2, 7, -1});
+  const Tensor count{{}, {9}};
+  const TermParameters parameters{0.3};
+  return {.name = "z",
+          .inputs = {normals(logits, 1)},
+          .differentiated = {0},
+          .forward =
+              [=](const std::vector<Tensor>& inputs) {
+                return run("z_loss", parameters, {inputs[0], labels, count}, {Shape{}});
+              },
+          .gradient =
+              [=](const std::vector<Tensor>& inputs, const Values&,
+                  const std::vector<double>& d_output) {
+                Values grad = run("z_grad", parameters, {inputs[0], labels, count}, {logits});
                 for (double& value : grad[0]) value *= d_output[0];
                 return grad;
               }};
@@ -193,6 +214,12 @@ void add_route_cases(std::vector<Case>& all) {
                      .inputs = {l},
                      .outputs = {zeros(slots), choice},
                      .summands = experts});
+      all.push_back({.name = "biased route" + suffix,
+                     .op = "route",
+                     .parameters = parameters,
+                     .inputs = {l, float32(normals({logits[2]}, 4, 0.3))},
+                     .outputs = {zeros(slots), choice},
+                     .summands = experts});
       const Values chose = run_into("route", parameters, {l}, {zeros(slots), choice});
       Tensor picked = choice;
       picked.values = chose[1];
@@ -224,10 +251,18 @@ void add_balance_cases(std::vector<Case>& all) {
     const Tensor load =
         float32({empty.shape, run("expert_load", size, {choice, label}, {empty.shape})[0]});
     const Tensor count = float32({{}, {37}});
-    const BalanceParameters parameters{0.7};
+    const TermParameters parameters{0.7};
     const std::string suffix = " " + to_text(logits);
     const auto experts = static_cast<double>(logits[2]);
-    all.push_back({"expert_load" + suffix, "expert_load", size, {choice, label}, {empty}});
+    std::vector<std::int64_t> there(static_cast<std::size_t>(logits[2]), 5);
+    for (const Tensor& result : {empty, long_integers(empty.shape, there)}) {
+      all.push_back({.name = "expert_load" + suffix + " in " + std::string(to_text(result.dtype)),
+                     .op = "expert_load",
+                     .parameters = size,
+                     .inputs = {choice, label},
+                     .outputs = {result},
+                     .accumulating = {0}});
+    }
     all.push_back({.name = "balance_loss" + suffix,
                    .op = "balance_loss",
                    .parameters = parameters,
@@ -242,6 +277,16 @@ void add_balance_cases(std::vector<Case>& all) {
                    .outputs = {zeros(logits)},
                    .summands = experts,
                    .cancelling = 0.1});  // a share of 1 and its mean, where there is one expert
+    for (const bool loss : {true, false}) {
+      all.push_back(
+          {.name = (loss ? "z_loss" : "z_grad") + suffix,
+           .op = loss ? "z_loss" : "z_grad",
+           .parameters = parameters,
+           .inputs = {normals(logits, 1, 2), label, count},
+           .outputs = {loss ? float32(normals({}, 99)) : zeros(logits)},
+           .summands = experts,
+           .accumulating = loss ? std::vector<std::size_t>{0} : std::vector<std::size_t>{}});
+    }
   }
 }
 
@@ -288,6 +333,7 @@ std::vector<GradientCase> expert_gradient_cases() {
           of_route(5, true),
           of_expert_product(),
           of_balance(),
+          of_z(),
           of_pair("dispatch", "combine", token, slots),
           of_pair("combine", "dispatch", slots, token),
           of_scale_rows(slots, {2, 3, 3}),

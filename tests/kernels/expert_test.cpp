@@ -64,6 +64,40 @@ TEST(Route, LetsNotANumberThroughAndStillChoosesExperts) {
   }
 }
 
+Routed route_biased(const std::vector<double>& logits, const std::vector<double>& bias,
+                    const RouteParameters& parameters) {
+  const Shape slots = {1, 1, parameters.chosen};
+  const auto experts = static_cast<std::int64_t>(logits.size());
+  const std::vector<std::int64_t> nobody(static_cast<std::size_t>(parameters.chosen), -1);
+  OwnedCall call("route", parameters, {{{1, 1, experts}, logits}, {{experts}, bias}},
+                 {zeros(slots), integers(slots, nobody)}, DType::Float32, DType::Float32);
+  call.run_cpu(1);
+  return {call.output(0), call.output(1)};
+}
+
+// Softmax 1/16, 5/16, 2/16, 8/16, and with the biases 9/16, 5/16, 8/16, 7/16: the first and the
+// third are chosen, and their gates know no bias.
+TEST(Route, WithABiasChoosesBySumsAndWeighsByTheSoftmaxAlone) {
+  const std::vector<double> logits = {std::log(1), std::log(5), std::log(2), std::log(8)};
+  const std::vector<double> bias = {8.0 / 16, 0, 6.0 / 16, -1.0 / 16};
+  const Routed chosen = route_biased(logits, bias, {.chosen = 2, .normalize = true});
+  EXPECT_EQ(chosen.choice, (std::vector<double>{0, 2}));
+  EXPECT_NEAR(chosen.gate[0], 1.0 / 3, 1e-6);
+  EXPECT_NEAR(chosen.gate[1], 2.0 / 3, 1e-6);
+  const Routed all = route_biased(logits, bias, {.chosen = 2, .normalize = false});
+  EXPECT_NEAR(all.gate[0], 1.0 / 16, 1e-6);
+  EXPECT_NEAR(all.gate[1], 2.0 / 16, 1e-6);
+}
+
+// Their softmax is 0 in float32, and their quotient is not.
+TEST(Route, WeighsExpertsThatOnlyABiasChooses) {
+  const Routed routed =
+      route_biased({0, -200, -200 + std::log(3)}, {0, 3, 2}, {.chosen = 2, .normalize = true});
+  EXPECT_EQ(routed.choice, (std::vector<double>{1, 2}));
+  EXPECT_NEAR(routed.gate[0], 0.25, 1e-5);
+  EXPECT_NEAR(routed.gate[1], 0.75, 1e-5);
+}
+
 /// Load, loss and gradient of one micro-batch, with as many tokens in the window as have a label.
 struct Balanced {
   std::vector<double> load, loss, gradient;
@@ -87,9 +121,9 @@ Balanced balance(const Tensor& logits, std::int64_t chosen, const std::vector<st
   const auto valid = static_cast<double>(
       std::count_if(labels.begin(), labels.end(), [](std::int64_t l) { return l >= 0; }));
   const std::vector<Tensor> inputs = {logits, {{experts}, load.output(0)}, label, {{}, {valid}}};
-  OwnedCall loss("balance_loss", BalanceParameters{coefficient}, inputs, {zeros({})},
-                 DType::Float32, DType::Float32);
-  OwnedCall gradient("balance_grad", BalanceParameters{coefficient}, inputs, {zeros(logits.shape)},
+  OwnedCall loss("balance_loss", TermParameters{coefficient}, inputs, {zeros({})}, DType::Float32,
+                 DType::Float32);
+  OwnedCall gradient("balance_grad", TermParameters{coefficient}, inputs, {zeros(logits.shape)},
                      DType::Float32, DType::Float32);
   loss.run_cpu(2);
   gradient.run_cpu(2);
@@ -109,19 +143,20 @@ TEST(BalanceLoss, IsNothingWhereNoTokenHasALabel) {
   const Tensor logits = normals({1, 6, 4}, 1);
   const Tensor label = integers({1, 6}, {-1, -1, -1, -1, -1, -1});
   const std::vector<Tensor> inputs = {logits, zeros({4}), label, {{}, {9}}};
-  OwnedCall loss("balance_loss", BalanceParameters{1}, inputs, {normals({}, 2)}, DType::Float32,
+  OwnedCall loss("balance_loss", TermParameters{1}, inputs, {normals({}, 2)}, DType::Float32,
                  DType::Float32);
   loss.run_cpu(1);
   EXPECT_EQ(loss.output(0)[0], 0);
-  OwnedCall gradient("balance_grad", BalanceParameters{1}, inputs, {normals({1, 6, 4}, 2)},
+  OwnedCall gradient("balance_grad", TermParameters{1}, inputs, {normals({1, 6, 4}, 2)},
                      DType::Float32, DType::Float32);
   gradient.run_cpu(1);
   EXPECT_EQ(gradient.output(0), std::vector<double>(24, 0.0));
 }
 
 // load_balancing_loss_func of transformers 5.24 (Mixtral), of one layer, and its gradient by torch
-// 2.15, both of float64 logits, rounded to 9 digits. There the shares of a token's k slots add up
-// to k. 2e-6 and 1e-7: float32 here and in part there, of numbers around 2 and 0.05.
+// 2.15, both of float64 logits, rounded to 9 digits: tests/fixtures/router_losses.py. There the
+// shares of a token's k slots add up to k. 2e-6 and 1e-7: float32 here and in part there, of
+// numbers around 2 and 0.05.
 TEST(BalanceLoss, IsThatOfTransformersTimesTheSlotsOfAToken) {
   Tensor logits = zeros({1, 6, 4});
   for (std::int64_t i = 0; i < 24; ++i) {
@@ -143,6 +178,57 @@ TEST(BalanceLoss, IsThatOfTransformersTimesTheSlotsOfAToken) {
   EXPECT_NEAR(masked.gradient[3], 0.0191904283, 1e-7);
   EXPECT_EQ(masked.gradient[8], 0);
   EXPECT_NEAR(masked.gradient[23], 0.0776069207, 1e-7);
+}
+
+struct Z {
+  std::vector<double> loss, gradient;
+};
+
+Z z_of(const Tensor& logits, const std::vector<std::int64_t>& labels, double count) {
+  const std::vector<Tensor> inputs = {
+      logits, integers({logits.shape[0], logits.shape[1]}, labels), {{}, {count}}};
+  OwnedCall loss("z_loss", TermParameters{1}, inputs, {zeros({})}, DType::Float32, DType::Float32);
+  OwnedCall gradient("z_grad", TermParameters{1}, inputs, {zeros(logits.shape)}, DType::Float32,
+                     DType::Float32);
+  loss.run_cpu(2);
+  gradient.run_cpu(2);
+  return {loss.output(0), gradient.output(0)};
+}
+
+// Of equal logits x the logarithm of the sum is x + log E, also where exp(x) is no float32.
+TEST(ZLoss, OfEqualLogitsIsAClosedForm) {
+  for (const double x : {0.0, 1.5, 300.0, -300.0}) {
+    Tensor logits = zeros({1, 3, 4});
+    std::fill(logits.values.begin(), logits.values.end(), x);
+    const double z = x + std::log(4);
+    const Z all = z_of(logits, {1, 1, 1}, 6);
+    EXPECT_NEAR(all.loss[0], z * z / 2, 1e-6 * z * z);
+    EXPECT_NEAR(all.gradient[5], 2 * z / 4 / 6, 1e-6 * std::abs(z));
+  }
+}
+
+// router_z_loss_func of transformers 5.24 (Switch) and its gradient by torch 2.15:
+// tests/fixtures/router_losses.py. 1e-6: float32 here.
+TEST(ZLoss, IsThatOfTransformers) {
+  Tensor logits = zeros({1, 6, 4});
+  for (std::int64_t i = 0; i < 24; ++i) {
+    logits.values[static_cast<std::size_t>(i)] =
+        static_cast<double>((i * 7 + 3) % 11) / 4 - 1 + static_cast<double>(i * 5 % 3) / 8;
+  }
+  const Z all = z_of(logits, {1, 1, 1, 1, 1, 1}, 6);
+  EXPECT_NEAR(all.loss[0], 4.3919551, 5e-6);
+  const std::vector<double> gradient = {
+      0.0633464153, 0.468070217, 0.151960151,  0.0493342379, 0.345952354,  0.112314285,
+      0.0364631098, 0.269427964, 0.12064829,   0.039168765,  0.289420202,  0.0939609826,
+      0.329566674,  0.155676274, 0.0505406864, 0.256666784,  0.161891505,  0.0525584766,
+      0.266913968,  0.126081231, 0.0347404208, 0.176426414,  0.0833379371, 0.423224967};
+  for (std::size_t i = 0; i < 24; ++i) EXPECT_NEAR(all.gradient[i], gradient[i], 1e-6) << i;
+  // Tokens without a label are as if they were not there.
+  const Z masked = z_of(logits, {1, 1, -1, 1, -1, 1}, 4);
+  EXPECT_NEAR(masked.loss[0], 5.09381121, 5e-6);
+  EXPECT_NEAR(masked.gradient[3], 0.0740013568, 1e-6);
+  EXPECT_EQ(masked.gradient[8], 0);
+  EXPECT_NEAR(masked.gradient[23], 0.63483745, 1e-6);
 }
 
 constexpr std::int64_t kSlots = 130;

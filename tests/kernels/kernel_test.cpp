@@ -17,11 +17,11 @@ class Kernel : public ::testing::TestWithParam<std::string> {};
 class AccumulatingKernel : public Kernel {};
 class InPlaceKernel : public Kernel {};
 
-const std::vector<std::string> kAccumulating = {"attention",      "attention_grad",
-                                                "bias_add_grad",  "einsum",
-                                                "embedding_grad", "expert_product_grad_weight",
-                                                "loss_sum",       "layer_norm_grad",
-                                                "rms_norm_grad",  "balance_loss"};
+const std::vector<std::string> kAccumulating = {
+    "attention",    "attention_grad",  "bias_add_grad",
+    "einsum",       "embedding_grad",  "expert_product_grad_weight",
+    "loss_sum",     "layer_norm_grad", "rms_norm_grad",
+    "balance_loss", "expert_load",     "z_loss"};
 const std::vector<std::string> kInPlace = {
     "add",        "bias_add",        "cast",      "dropout",       "dropout_grad", "gelu",
     "gelu_grad",  "layer_norm_grad", "loss_grad", "rms_norm_grad", "rope",         "rope_grad",

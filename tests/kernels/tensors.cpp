@@ -105,6 +105,8 @@ std::vector<double> loaded(const std::vector<std::byte>& bytes, DType dtype) {
       return as_doubles<float>(bytes, [](float v) { return static_cast<double>(v); });
     case DType::Int32:
       return as_doubles<std::int32_t>(bytes, [](std::int32_t v) { return static_cast<double>(v); });
+    case DType::Int64:
+      return as_doubles<std::int64_t>(bytes, [](std::int64_t v) { return static_cast<double>(v); });
     default:
       return as_doubles<BFloat16>(bytes,
                                   [](BFloat16 v) { return static_cast<double>(to_float(v)); });

@@ -267,6 +267,15 @@ TEST(ModelOptionsOfARun, NameAModelInOneOfThreeWays) {
         (void)model_config({.preset = "gpt2", .path = "", .config = "", .balance_loss = 0.1});
       }),
       HasSubstr("a gpt2 has none"));
+  EXPECT_THAT(refusal<ConfigError>([] {
+                (void)model_config({.preset = "gpt2", .path = "", .config = "", .z_loss = 0.1});
+              }),
+              HasSubstr("model.z_loss = 0.1 is for models with experts"));
+  EXPECT_THAT(
+      refusal<ConfigError>([] {
+        (void)model_config({.preset = "gpt2", .path = "", .config = "", .balance_bias = 0.1});
+      }),
+      HasSubstr("model.balance_bias = 0.1 is for models with experts"));
   for (const double coefficient : {-0.1, std::nan(""), HUGE_VAL}) {
     EXPECT_THAT(
         refusal<ConfigError>([&] {

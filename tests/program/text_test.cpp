@@ -78,7 +78,8 @@ class Scatter {
     p.batches = list<BatchSlot>([&] {
       return BatchSlot{operand(), operand(), operand(), operand()};
     });
-    p.host = {operand(), operand(), operand(), operand(), operand(), operand(), operand()};
+    p.host = {operand(), operand(), operand(), operand(), operand(),
+              operand(), operand(), operand(), operand()};
     p.private_bytes = large();
     p.window_bytes = large();
     p.notes = list<std::string>([&] { return text(); });
@@ -144,7 +145,7 @@ class Scatter {
       case 9:
         return kernels::LoadParameters{large()};
       case 10:
-        return kernels::BalanceParameters{number()};
+        return kernels::TermParameters{number()};
       default:
         return kernels::DropoutParameters{number(), large(),
                                           list<std::int64_t>([&] { return large(); }),
@@ -167,7 +168,7 @@ class Scatter {
                               list<std::int64_t>([&] { return large(); }),
                               pick<Routing>(3)};
       case 3:
-        return WindowWork{pick<WindowKind>(3)};
+        return WindowWork{pick<WindowKind>(4), number()};
       case 4:
         return OptimizerWork{
             text(),   number(),  number(),        number(),

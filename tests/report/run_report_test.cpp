@@ -13,6 +13,7 @@ namespace sw {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 class Report : public testing::Test {
@@ -68,6 +69,16 @@ TEST_F(Report, SaysThatPlannedIsMeasuredOnlyWhereEveryIntegerIsEqual) {
 TEST_F(Report, TheMedianStepLeavesOutTheFirst) {
   write_metrics(4);  // 9, 1, 2, 3 seconds
   EXPECT_EQ(median_step_seconds(read_run_report(folder_)), 2);
+}
+
+TEST_F(Report, OfAModelWithExpertsSaysHowEvenTheirLoadWasAndIs) {
+  write_metrics(3);
+  EXPECT_THAT(to_text(read_run_report(folder_)), Not(HasSubstr("experts")));
+  const std::string step = R"({"step":1,"loss":2,"step_seconds":1,"tokens_per_second":5,)";
+  write("metrics.jsonl", step + R"("hottest_expert":2.5,"idle_experts":3})" + "\n" + step +
+                             R"("hottest_expert":1.25,"idle_experts":0})" + "\n");
+  EXPECT_THAT(to_text(read_run_report(folder_)),
+              HasSubstr("hottest 2.50 -> 1.25 of an even share; without a token 3 -> 0\n"));
 }
 
 TEST_F(Report, ARunThatHasNotEndedHasNoLedger) {

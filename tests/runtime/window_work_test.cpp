@@ -132,6 +132,33 @@ TEST(WindowWork, TheVerdictHoldsNormScaleAndWhetherToApply) {
   EXPECT_EQ(run.verdict(1), 0.25 / run.verdict(0));
 }
 
+// Of 8 slots an expert of 4 has 2 by the mean, and of no slots none: nobody moves.
+TEST(WindowWork, BiasesMoveTowardsTheMeanLoadIfTheVerdictSaysSo) {
+  Builder b;
+  const auto state = [&](const char* name, Shape shape, DType dtype) {
+    return b.tensor(name, std::move(shape), Lane::Private, true, dtype);
+  };
+  const Operand verdict = state("verdict", {kVerdict}, DType::Float64);
+  const Operand load = state("load", {2, 4}, DType::Int64);
+  const Operand bias = state("bias", {2, 4}, DType::Float32);
+  b.add("move_bias", WindowWork{WindowKind::MoveBias, 0.25}, {verdict, load, bias}, {bias});
+  const Program program = b.finish();
+  verify(program);
+  const auto worlds = make_local_worlds(1, {});
+  const RankRun run(*worlds[0], program);
+  const std::vector<std::int64_t> loads = {3, 2, 0, 3, 0, 0, 0, 0};
+  std::copy(loads.begin(), loads.end(), run.data<std::int64_t>(load));
+  std::fill_n(run.data(bias), 8, 0.5F);
+  for (const auto& [apply, expected] :
+       {std::pair<double, std::vector<float>>{1, {0.25, 0.5, 0.75, 0.25, 0.5, 0.5, 0.5, 0.5}},
+        {0, {0.25, 0.5, 0.75, 0.25, 0.5, 0.5, 0.5, 0.5}},
+        {1, {0, 0.5, 1, 0, 0.5, 0.5, 0.5, 0.5}}}) {
+    run.data<double>(verdict)[2] = apply;
+    run.executor->run();
+    EXPECT_EQ(std::vector<float>(run.data(bias), run.data(bias) + 8), expected);
+  }
+}
+
 TEST(WindowWork, AStepThatIsNotFiniteChangesNoState) {
   const Window window = make_window("adamw", 0, true);
   for (const bool in_loss : {false, true}) {

@@ -74,7 +74,8 @@ class ExpertModel {
       const ValueId load = make("expert_load", {choice, model_.labels}, p + "load",
                                 kernels::LoadParameters{experts_});
       make("balance_loss", {logits, load, model_.labels, model_.count}, p + "balance",
-           kernels::BalanceParameters{0.1});
+           kernels::TermParameters{0.1});
+      make("z_loss", {logits, model_.labels, model_.count}, p + "z", kernels::TermParameters{0.2});
     }
     const ValueId xe = make("dispatch", {y}, p + "slots", slots);
     const auto product = [&](ValueId of, const char* name, const Shape& shape,

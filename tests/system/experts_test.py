@@ -2,6 +2,7 @@
 """experts_test.py PROGRAM: every command with models of experts."""
 
 import json
+import shutil
 
 import shardwright
 
@@ -72,6 +73,49 @@ class Experts(shardwright.SystemTest):
                 same = {name for name, value in first.items() if value == last[name]}
                 frozen = "block_sparse_moe.gate." if out == "router" else ".experts."
                 self.assertEqual(same, {name for name in first if frozen in name})
+
+    def test_report_how_slots_are_shared_out_the_same_in_every_layout(self):
+        keys = {**QWEN, "model.z_loss": 0.01, "model.balance_loss": 0.1}
+        # As many tokens in a micro-batch, of which the balance loss is.
+        self.train("one", {**keys, "train.micro_batch": 4})
+        self.train("many", keys, **LAYOUT)
+        self.train("stages", {**keys, "train.micro_batch": 4}, pp=2)
+        lines = self.metrics("one")
+        for line in lines:  # of two layers one has experts, and a token two slots there
+            self.assertEqual(sum(line["expert_load"]), 2 * line["valid_tokens"])
+            self.assertEqual(len(line["expert_load"]), 5)
+            self.assertGreaterEqual(line["hottest_expert"], 1)
+            self.assertGreaterEqual(line["idle_experts"], 0)
+            self.assertGreater(line["z_loss"], 0)
+            self.assertGreater(line["balance_loss"], 0)
+        for out in ("many", "stages"):
+            for ours, theirs in zip(self.metrics(out), lines, strict=True):
+                for key in ("expert_load", "hottest_expert", "idle_experts"):
+                    self.assertEqual(ours[key], theirs[key])
+
+    def test_choose_with_biases_that_are_state(self):
+        keys = {**MIXTRAL, "model.balance_bias": 0.05, "checkpoint.keep": 5}
+        self.train("whole", keys, **LAYOUT)
+        inspected = self.command_json("checkpoint", "inspect", self.checkpoint("whole", 4))
+        biases = [t for t in inspected["tensors"] if t["tensor"].endswith("score_correction_bias")]
+        self.assertEqual([bias["shape"] for bias in biases], [[4], [4]])
+        shutil.copytree(self.folder / "whole", self.folder / "resumed")
+        shutil.rmtree(self.checkpoint("resumed", 4))
+        self.train("resumed", keys, "--resume", **LAYOUT)
+        self.assertEqual(self.digests("resumed", 4), self.digests("whole", 4))
+        self.train("one", keys)
+        loads = [[line["expert_load"] for line in self.metrics(out)] for out in ("one", "whole")]
+        self.assertEqual(loads[0], loads[1])
+        digests = [self.digests(out, 4) for out in ("one", "whole")]
+        for bias in biases:
+            self.assertEqual(digests[0][bias["name"]], digests[1][bias["name"]])
+        self.command_json("generate", "whole", "--prompt", "The fox", "--tokens", 2)
+        source = self.checkpoint("whole", 4)
+        done = self.command(
+            "checkpoint", "convert", source, "--out", "hf", status=shardwright.REFUSED
+        )
+        self.assertIn("model.balance_bias", done.stderr)
+        self.assertFalse((self.folder / "hf").exists())
 
     def test_are_refused_across_ranks_that_cannot_have_them(self):
         keys = {**MIXTRAL, "train.global_batch": 6}

@@ -38,7 +38,9 @@ void give_experts(ModelConfig& config, bool qwen) {
     config.normalize_gates = false;
     config.dense_layers = {1};
     config.balance_loss = 0.3;
+    config.z_loss = 0.1;
   } else {
+    config.balance_bias = 0.01;
     config.feed_forward = config.expert_feed_forward;
   }
 }
@@ -241,6 +243,9 @@ void expect_same_bits(const SideRecord& a, const SideRecord& b) {
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (std::size_t s = 0; s < a.steps.size(); ++s) {
     EXPECT_EQ(a.steps[s].loss, b.steps[s].loss);
+    EXPECT_EQ(a.steps[s].balance_loss, b.steps[s].balance_loss);
+    EXPECT_EQ(a.steps[s].z_loss, b.steps[s].z_loss);
+    EXPECT_EQ(a.steps[s].expert_load, b.steps[s].expert_load);
     EXPECT_EQ(a.steps[s].gradient_norm, b.steps[s].gradient_norm);
     EXPECT_TRUE(a.steps[s].gradients == b.steps[s].gradients);
     EXPECT_TRUE(a.steps[s].weights == b.steps[s].weights);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <numeric>
 
 #include "tests/soak.hpp"
 
@@ -24,6 +26,18 @@ using test::tiny_llama;
 using test::tiny_mixtral;
 using test::tiny_qwen_moe;
 
+/// Every valid token has `experts_per_token` slots in each layer with experts.
+void has_all_slots(const SideRecord& side, const ModelConfig& model) {
+  for (const StepRecord& step : side.steps) {
+    const auto layers = model.experts == 0 ? 0 : model.layers - std::ssize(model.dense_layers);
+    ASSERT_EQ(std::ssize(step.expert_load), layers * model.experts);
+    for (auto row = step.expert_load.begin(); row != step.expert_load.end(); row += model.experts) {
+      EXPECT_EQ(std::accumulate(row, row + model.experts, std::int64_t{0}),
+                step.valid_tokens * model.experts_per_token);
+    }
+  }
+}
+
 /// Held to one rank with the same global batch and number of micro-batches.
 void equals_one_rank(const CompileOptions& options) {
   const Corpus corpus = corpus_of(options.sequence);
@@ -43,6 +57,8 @@ void equals_one_rank(const CompileOptions& options) {
                             << result.worst_gradient.relative_error << ", weight "
                             << result.worst_weight.name << " " << result.worst_weight.relative_error
                             << ", loss " << result.loss[0] << " " << result.loss[1];
+  has_all_slots(b, options.model);
+  EXPECT_EQ(a.steps.front().expert_load, b.steps.front().expert_load);
   EXPECT_TRUE(a.replicas_equal);
   EXPECT_TRUE(a.account_equal);
   EXPECT_TRUE(b.account_equal);
@@ -151,6 +167,45 @@ TEST(BalanceLoss, IsReportedBesideTheLossAndMovesTheRouter) {
     return side.steps[0].gradients.at("model.layers.2.mlp.gate.weight");
   };
   EXPECT_FALSE(router(with) == router(without));
+}
+
+/// Of routers that know nothing yet all logits are nearly 0: log(E) squared.
+TEST(ZLoss, IsReportedBesideTheLossAndMovesTheRouter) {
+  CompileOptions options = options_of(tiny_qwen_moe(), 2, 1);
+  const double coefficient = options.model.z_loss;
+  const SideRecord with = run(options, 2);
+  options.model.z_loss = 0;
+  const SideRecord without = run(options, 2);
+  EXPECT_NEAR(with.steps[0].z_loss, coefficient * std::pow(std::log(5), 2), 0.05 * coefficient);
+  EXPECT_EQ(without.steps[0].z_loss, 0);
+  EXPECT_EQ(with.steps[0].loss, without.steps[0].loss);
+  EXPECT_NE(with.steps[1].loss, without.steps[1].loss);
+}
+
+/// In every layout and every split of the window: loads are whole numbers.
+TEST(BalanceBias, MovesByItsStepTowardsTheMeanAfterEachUpdate) {
+  CompileOptions options = options_of(tiny_mixtral(4, 2), 2, 1);
+  options.parallel.layout.pp = 2;
+  options.parallel.zero = 3;
+  const SideRecord side = run(options, 6);
+  const auto rate = static_cast<float>(options.model.balance_bias);
+  const std::int64_t experts = options.model.experts;
+  for (std::int64_t layer = 0; layer < options.model.layers; ++layer) {
+    std::vector<float> bias(static_cast<std::size_t>(experts), 0.0F);
+    for (const StepRecord& step : side.steps) {
+      const auto row = step.expert_load.begin() + layer * experts;
+      for (std::int64_t e = 0; e < experts; ++e) {
+        // A valid token has 2 slots, and an expert of 4 by the mean half a slot of each.
+        const std::int64_t missing = step.valid_tokens - 2 * row[e];
+        bias[static_cast<std::size_t>(e)] += missing > 0 ? rate : missing < 0 ? -rate : 0.0F;
+      }
+      EXPECT_EQ(step.weights.at(fmt::format(
+                    "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias", layer)),
+                bias);
+    }
+  }
+  options.model.balance_bias = 0;
+  EXPECT_NE(run(options, 6).steps.back().expert_load, side.steps.back().expert_load);
 }
 
 /// Among them more tp ranks than KV heads, and expert layers beside layers without.

@@ -57,6 +57,22 @@ TEST_F(Metrics, StartingAnewDropsEverything) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1}));
 }
 
+// Two layers of 4 experts: 8 slots, of which an even share is 2, and 12, of which it is 3.
+TEST(ExpertLoad, SaysWhoGotMostOfALayerAndWhoNothing) {
+  const std::vector<std::int64_t> load = {5, 0, 3, 0, 6, 0, 2, 4};
+  const ExpertLoad expected{{11, 0, 5, 4}, 2.5, 3};
+  EXPECT_EQ(expert_load(load, 4), expected);
+  const std::vector<std::int64_t> nothing = {0, 0};
+  EXPECT_EQ(expert_load(nothing, 2), (ExpertLoad{{0, 0}, 0, 2}));
+  StepMetrics line;
+  EXPECT_FALSE(parse_json(to_json_line(line), "line").contains("expert_load"));
+  line.experts = expected;
+  const Json json = parse_json(to_json_line(line), "line");
+  EXPECT_EQ(json.at("expert_load"), Json({11, 0, 5, 4}));
+  EXPECT_EQ(json.at("hottest_expert"), Json(2.5));
+  EXPECT_EQ(json.at("idle_experts"), Json(3));
+}
+
 TEST_F(Metrics, WhatIsNotKnownIsNull) {
   StepMetrics metrics;
   metrics.skipped = "no valid token";

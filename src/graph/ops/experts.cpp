@@ -23,13 +23,18 @@ std::vector<Operator> route() {
   op.shapes = [](const kernels::Parameters& parameters, const Shapes& inputs) -> Shapes {
     const std::int64_t chosen = std::get<kernels::RouteParameters>(parameters).chosen;
     const Shape& logits = inputs.at(0);
-    SW_CHECK(logits.size() == 3 && chosen >= 1 && chosen <= logits[2],
+    SW_CHECK(logits.size() == 3 && chosen >= 1 && chosen <= logits[2] &&
+                 (inputs.size() == 1 || inputs.at(1) == Shape{logits[2]}),
              "route of {} to {} experts each", to_text(logits), chosen);
     const Shape slots = {logits[0], logits[1], chosen};
     return {slots, slots};
   };
-  op.signatures = [](const kernels::Parameters&, const Shapes&, const Shapes&) {
-    return cut_tokens(1, 2);
+  op.signatures = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
+    std::vector<Signature> result = cut_tokens(1, 2);
+    for (Signature& signature : result) {
+      signature.inputs.resize(inputs.size(), replicate());  // a bias
+    }
+    return result;
   };
   op.integer_output = 1;
   op.flops = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
@@ -206,38 +211,42 @@ Operator expert_load() {
   return op;
 }
 
-/// logits [B,S,E], load [E], labels [B,S], count []. The load is that of all tokens of the
-/// micro-batch: Replicate wherever tokens are cut.
-auto balance_signatures(bool loss) {
-  return [loss](const kernels::Parameters&, const Shapes&, const Shapes&) {
-    std::vector<Signature> result{all_replicate(4, 1)};
-    for (int d = 0; d < 2; ++d) {
-      result.push_back(
-          {{shard(d), replicate(), shard(d), replicate()}, {loss ? partial() : shard(d)}, false});
-    }
-    return result;
+/// A term of the loss, `name`_loss, that is a sum over tokens, and its gradient. Inputs 0 and
+/// `inputs` - 2 are the logits [B,S,E] and the labels [B,S]; the others, the load [E] of all tokens
+/// of the micro-batch among them, are Replicate wherever tokens are cut. The gradient's signatures
+/// are its own, as those of loss_grad: nothing flows into it.
+std::vector<Operator> router_term(const std::string& name, std::size_t inputs, double flops) {
+  const auto signatures = [inputs](bool loss) {
+    return [=](const kernels::Parameters&, const Shapes&, const Shapes&) {
+      std::vector<Signature> result{all_replicate(inputs, 1)};
+      for (int d = 0; d < 2; ++d) {
+        std::vector<Placement> cut(inputs, replicate());
+        cut[0] = cut[inputs - 2] = shard(d);
+        result.push_back({cut, {loss ? partial() : shard(d)}, false});
+      }
+      return result;
+    };
   };
-}
-
-/// The gradient's signatures are its own, as those of loss_grad: nothing flows into it.
-std::vector<Operator> balance() {
   Operator loss;
-  loss.name = "balance_loss";
+  loss.name = name + "_loss";
   loss.shapes = [](const kernels::Parameters&, const Shapes&) -> Shapes { return {Shape{}}; };
-  loss.signatures = balance_signatures(true);
-  loss.flops = [](const kernels::Parameters&, const Shapes& inputs, const Shapes&) {
-    return 8 * static_cast<double>(elements(inputs.at(0)));
+  loss.signatures = signatures(true);
+  loss.flops = [flops](const kernels::Parameters&, const Shapes& in, const Shapes&) {
+    return flops * static_cast<double>(elements(in.at(0)));
   };
-  loss.seed = "balance_grad";
+  loss.seed = name + "_grad";
   Operator grad;
-  grad.name = "balance_grad";
-  grad.shapes = [](const kernels::Parameters&, const Shapes& inputs) -> Shapes {
-    SW_CHECK(inputs.size() == 4 && inputs[0].size() == 3 && inputs[1] == Shape{inputs[0][2]},
-             "balance_grad of {} with the load {}", to_text(inputs.at(0)), to_text(inputs.at(1)));
-    return {inputs[0]};
+  grad.name = loss.seed;
+  grad.shapes = [inputs](const kernels::Parameters&, const Shapes& in) -> Shapes {
+    SW_CHECK(in.size() == inputs && in[0].size() == 3 &&
+                 in[inputs - 2] == Shape(in[0].begin(), in[0].end() - 1) &&
+                 (inputs == 3 || in[1] == Shape{in[0][2]}),
+             "a loss of the router logits {} with {} inputs, of which one is {}", to_text(in.at(0)),
+             in.size(), to_text(in.at(1)));
+    return {in[0]};
   };
-  grad.signatures = balance_signatures(false);
-  grad.flops = flops_per_output(10);
+  grad.signatures = signatures(false);
+  grad.flops = flops_per_output(flops + 2);
   return {loss, grad};
 }
 
@@ -245,7 +254,8 @@ std::vector<Operator> balance() {
 
 std::vector<Operator> experts() {
   std::vector<Operator> all = {dispatch(), combine(), expert_load()};
-  for (const auto& part : {route(), expert_product(), scale_rows(), balance()}) {
+  for (const auto& part : {route(), expert_product(), scale_rows(), router_term("balance", 4, 8),
+                           router_term("z", 3, 5)}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

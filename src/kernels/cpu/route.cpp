@@ -52,11 +52,11 @@ struct Routing {
   }
 
   /// The largest in falling order; of equals the first.
-  void choose(const float* logits, std::int32_t* choice) const {
+  void choose(const float* scores, std::int32_t* choice) const {
     std::int64_t found = 0;
     for (std::int32_t e = 0; e < experts; ++e) {
       std::int64_t at = found;
-      while (at > 0 && logits[e] > logits[choice[at - 1]]) --at;
+      while (at > 0 && scores[e] > scores[choice[at - 1]]) --at;
       if (at == chosen) continue;
       found = std::min(found + 1, chosen);
       std::copy_backward(choice + at, choice + found - 1, choice + found);
@@ -67,7 +67,12 @@ struct Routing {
   /// Gates of the chosen; returns what exp(logit - most) is to be multiplied with. A logit that is
   /// not a number makes all gates so.
   [[nodiscard]] float weigh(const float* logits, const std::int32_t* choice, float* gate) const {
-    const float most = simd::maximum(logits, experts);
+    float most = simd::maximum(logits, experts);
+    if (normalize && !std::isnan(most)) {  // with a bias the largest may not be among the chosen
+      most = logits[choice[0]];
+      for (std::int64_t slot = 1; slot < chosen; ++slot)
+        most = std::max(most, logits[choice[slot]]);
+    }
     double sum = 0;
     for (std::int64_t slot = 0; slot < chosen; ++slot) {
       gate[slot] = std::exp(logits[choice[slot]] - most);
@@ -81,17 +86,31 @@ struct Routing {
 };
 
 Prepared prepare_route(const KernelCall& call, Scratch& scratch, int threads) {
-  check_views(call, 1, 2, 1);
+  check_views(call, std::clamp<std::size_t>(call.inputs.size(), 1, 2), 2, 1);
   const Routing routing(call, scratch, threads);
   for (const View& view : call.outputs) routing.check_slots(call, view);
-  return [routing, logits = call.inputs[0], gates = call.outputs[0],
+  const bool biased = call.inputs.size() == 2;
+  SW_CHECK(!biased || elements(call.inputs[1].shape) == routing.experts, "{}: {} with a bias {}",
+           call.op, to_text(call.inputs[0].shape), to_text(call.inputs[1].shape));
+  const float* bias = biased ? floats(call.inputs[1]) : nullptr;
+  float* sums = biased ? scratch.take<float>(threads * routing.experts) : nullptr;
+  return [routing, biased, bias, sums, logits = call.inputs[0], gates = call.outputs[0],
           choices = written_integers(call.outputs[1])](Team& team) {
     const std::int64_t experts = routing.experts;
     const std::int64_t chosen = routing.chosen;
     routing.for_tokens(team, [&](std::int64_t token, int thread) {
       const float* row = read(logits, token * experts, experts, routing.row(thread));
       std::int32_t* choice = choices + token * chosen;
-      routing.choose(row, choice);
+      if (biased) {
+        float* scores = sums + thread * experts;
+        const float most = simd::maximum(row, experts);
+        const auto factor = static_cast<float>(1 / simd::sum_of_exponentials(row, most, experts));
+        simd::exponentials(row, most, factor, scores, experts);
+        for (std::int64_t e = 0; e < experts; ++e) scores[e] += bias[e];
+        routing.choose(scores, choice);
+      } else {
+        routing.choose(row, choice);
+      }
       float* gate = routing.gate(thread);
       (void)routing.weigh(row, choice, gate);
       store(gates, token * chosen, chosen, gate, false);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "kernels/reference/operator.hpp"
@@ -39,9 +40,13 @@ void route(const KernelCall& call) {
     const double* logits = doubles(call, 0) + token * experts;
     std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(
-        order, [logits](std::int32_t a, std::int32_t b) { return logits[a] > logits[b]; });
     const std::vector<double> p = probabilities(logits, experts);
+    std::vector<double> scores(logits, logits + experts);
+    if (call.inputs.size() == 2) {
+      std::transform(p.begin(), p.end(), doubles(call, 1), scores.begin(), std::plus<>());
+    }
+    std::ranges::stable_sort(order,
+                             [&](std::int32_t a, std::int32_t b) { return scores[a] > scores[b]; });
     for (std::int64_t slot = 0; slot < parameters.chosen; ++slot) {
       gate.push_back(p[order[slot]] / divisor(parameters, p, order.data()));
       choice.push_back(order[slot]);

@@ -41,5 +41,8 @@ struct Rows {
 void write(const KernelCall& call, std::size_t index, const std::vector<double>& values);
 void write_integers(const KernelCall& call, std::size_t index,
                     const std::vector<std::int32_t>& values);
+/// Likewise, or adds.
+void write_long_integers(const KernelCall& call, std::size_t index,
+                         const std::vector<std::int64_t>& values);
 
 }  // namespace sw::kernels::reference

@@ -74,6 +74,16 @@ void write_integers(const KernelCall& call, std::size_t index,
   std::ranges::copy(values, written<std::int32_t>(call, index, DType::Int32, values.size()));
 }
 
+void write_long_integers(const KernelCall& call, std::size_t index,
+                         const std::vector<std::int64_t>& values) {
+  auto* out = written<std::int64_t>(call, index, DType::Int64, values.size());
+  const bool add = index < call.accumulate.size() && call.accumulate[index];
+  for (const std::int64_t value : values) {
+    *out = add ? *out + value : value;
+    ++out;
+  }
+}
+
 }  // namespace reference
 
 void run_reference(const KernelCall& call) {
