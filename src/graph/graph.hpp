@@ -43,8 +43,8 @@ struct Value {
   bool residual =
       false;  ///< Part of the residual stream: a layout pins its placement, and its gradient's
   ValueId gradient_of = -1;
-  /// Added to this row of a window's sum. Rows are alike, and the layers' (one for all, or each its
-  /// own).
+  /// Added to this row of a window's sum: the loss is one number, the others have a row for each
+  /// router.
   std::optional<WindowSum> sum;
   std::int64_t sum_row = 0;
   /// Input: this row of the biases with which routers choose; named as checkpoints do. -1: it is

@@ -100,7 +100,7 @@ class Planner {
         Operand& sum = plan_.sums[*value.sum];
         const std::int64_t rows = sum.shape.empty() ? 0 : sum.shape.front();
         sum = {-1, 0, value.dtype, value.shape};
-        if (!value.shape.empty()) {
+        if (*value.sum != WindowSum::Loss) {
           sum.shape.insert(sum.shape.begin(), std::max(rows, value.sum_row + 1));
         }
       }

@@ -75,13 +75,13 @@ void Lowering::zero_unwritten(WindowSum sum) {
   }
 }
 
-/// A number is its own only row.
+/// The loss has no rows.
 Operand Lowering::sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count) {
   Operand rows = host_sum(sum);
   if (!rows.shape.empty()) {
     const std::int64_t row = elements(rows.shape) / rows.shape.front();
     rows.offset += begin * row * size_of(rows.dtype);
-    rows.shape = {count, row};
+    rows.shape.front() = count;
   }
   return rows;
 }

@@ -97,7 +97,6 @@ void Forward::watch_router(ValueId router_logits, ValueId choice) {
     slots.sum = WindowSum::ExpertLoad;
     slots.sum_row = routers_;
   }
-  ++routers_;
   const auto layers = config_.layers - static_cast<std::int64_t>(config_.dense_layers.size());
   const auto of_layer = [&](double coefficient) {
     return coefficient / static_cast<double>(layers);
@@ -112,6 +111,7 @@ void Forward::watch_router(ValueId router_logits, ValueId choice) {
     add_to_loss("z_loss", {router_logits, model_.labels, model_.count}, of_layer(config_.z_loss),
                 WindowSum::ZLoss);
   }
+  ++routers_;
 }
 
 /// Of a micro-batch in float32, as the loss reads it; of a window as whole numbers.
@@ -127,6 +127,7 @@ void Forward::add_to_loss(std::string_view op, std::vector<ValueId> inputs, doub
   const ValueId term = graph.make(op, std::move(inputs), named(op), DType::Float32,
                                   kernels::TermParameters{coefficient});
   graph.value(term).sum = sum;
+  graph.value(term).sum_row = routers_;
 }
 
 ValueId Forward::residual(ValueId x) {

@@ -227,8 +227,8 @@ struct HostOperands {
   Operand settings;      ///< float64 [kSettings]: written
   Operand dropout_key;   ///< int64 [2]: seed, step: written
   Operand loss;          ///< float32 []: read: the window's loss
-  Operand balance_loss;  ///< float32 []: read: the window's balance losses
-  Operand z_loss;        ///< float32 []: read: the window's z-losses of routers
+  Operand balance_loss;  ///< float32 [layers]: read: the window's balance losses
+  Operand z_loss;        ///< float32 [layers]: read: the window's z-losses
   Operand expert_load;   ///< int64 [layers, E]: read: slots of each expert
   Operand count;         ///< float32 []: read
   Operand verdict;       ///< float64 [kVerdict]: read

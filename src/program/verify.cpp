@@ -126,8 +126,8 @@ void check_host(const Program& program) {
   is("settings", program.host.settings, DType::Float64, {kSettings});
   is("dropout_key", program.host.dropout_key, DType::Int64, {2});
   is("loss", program.host.loss, DType::Float32, {});
-  is("balance_loss", program.host.balance_loss, DType::Float32, {});
-  is("z_loss", program.host.z_loss, DType::Float32, {});
+  is("balance_loss", program.host.balance_loss, DType::Float32, program.host.balance_loss.shape);
+  is("z_loss", program.host.z_loss, DType::Float32, program.host.z_loss.shape);
   is("expert_load", program.host.expert_load, DType::Int64, program.host.expert_load.shape);
   is("count", program.host.count, DType::Float32, {});
   is("verdict", program.host.verdict, DType::Float64, {kVerdict});

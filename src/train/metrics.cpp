@@ -50,6 +50,23 @@ std::string kept_lines(const std::filesystem::path& path, std::int64_t keep_unti
   return kept;
 }
 
+/// The largest sum of `parts` equal runs of a layer's loads, of what an even one would be; 0 if
+/// nothing was chosen.
+double hottest_part(std::span<const std::int64_t> load, std::size_t parts) {
+  const std::size_t experts = load.size() / parts;
+  std::int64_t all = 0;
+  std::int64_t most = 0;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const auto run = load.subspan(part * experts, experts);
+    const std::int64_t here = std::accumulate(run.begin(), run.end(), std::int64_t{0});
+    most = std::max(most, here);
+    all += here;
+  }
+  return all == 0
+             ? 0
+             : static_cast<double>(most) / static_cast<double>(all) * static_cast<double>(parts);
+}
+
 }  // namespace
 
 std::string to_json_line(const StepMetrics& metrics) {
@@ -66,6 +83,7 @@ std::string to_json_line(const StepMetrics& metrics) {
     line["expert_load"] = metrics.experts->slots;
     line["hottest_expert"] = metrics.experts->hottest;
     line["idle_experts"] = metrics.experts->idle;
+    line["hottest_rank"] = metrics.experts->hottest_rank;
   }
   line["tokens"] = metrics.tokens;
   line["valid_tokens"] = metrics.valid_tokens;
@@ -93,7 +111,7 @@ std::string to_json_line(const StepMetrics& metrics) {
   return line.dump();
 }
 
-ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts) {
+ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts, int ranks) {
   const auto width = static_cast<std::size_t>(experts);
   ExpertLoad result;
   result.slots.assign(width, 0);
@@ -101,12 +119,9 @@ ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts)
     const auto of_layer = load.subspan(layer, width);
     std::transform(of_layer.begin(), of_layer.end(), result.slots.begin(), result.slots.begin(),
                    std::plus<>());
-    const auto all = std::accumulate(of_layer.begin(), of_layer.end(), std::int64_t{0});
-    const std::int64_t most = *std::max_element(of_layer.begin(), of_layer.end());
-    if (all > 0) {
-      const double share = static_cast<double>(most) / static_cast<double>(all);
-      result.hottest = std::max(result.hottest, share * static_cast<double>(experts));
-    }
+    result.hottest = std::max(result.hottest, hottest_part(of_layer, width));
+    result.hottest_rank =
+        std::max(result.hottest_rank, hottest_part(of_layer, static_cast<std::size_t>(ranks)));
     result.idle += std::count(of_layer.begin(), of_layer.end(), 0);
   }
   return result;

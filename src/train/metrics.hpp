@@ -17,10 +17,13 @@ struct ExpertLoad {
   std::vector<std::int64_t> slots;  ///< of each expert, summed over layers
   double hottest = 0;               ///< the largest share of an expert in its layer, of an even one
   std::int64_t idle = 0;            ///< experts that got no slot, over layers
+  /// The same as `hottest` of the experts that one rank of an ep group holds; of 1 rank, 1.
+  double hottest_rank = 0;
   friend bool operator==(const ExpertLoad&, const ExpertLoad&) = default;
 };
-/// From `load` [layers, E], E = `experts`.
-[[nodiscard]] ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts);
+/// From `load` [layers, E], E = `experts`, of which each of `ranks` holds as many as another.
+[[nodiscard]] ExpertLoad expert_load(std::span<const std::int64_t> load, std::int64_t experts,
+                                     int ranks);
 
 /// A line of metrics.jsonl: one step. Times are the slowest rank's.
 struct StepMetrics {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "base/error.hpp"
@@ -274,10 +275,12 @@ StepResult Session::run(Executor& executor, const Program& program) {
   executor.run();
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Layers in their order, whatever stages they are on.
   const auto number = [&](const Operand& operand) {
     std::optional<double> read;
     if (operand.buffer >= 0) {
-      read = *reinterpret_cast<const float*>(memory_->address(program, operand));
+      const auto* parts = reinterpret_cast<const float*>(memory_->address(program, operand));
+      read = std::accumulate(parts, parts + elements(operand.shape), 0.0);
     }
     return read;
   };

@@ -219,7 +219,8 @@ class RankTrainer {
       line.balance_loss = result.balance_loss;
       line.z_loss = result.z_loss;
       if (!result.expert_load.empty()) {
-        line.experts = expert_load(result.expert_load, compilation_.options().model.experts);
+        line.experts = expert_load(result.expert_load, compilation_.options().model.experts,
+                                   plan_.options.parallel.layout.ep);
       }
       line.gradient_norm = result.gradient_norm;
       if (!result.applied) {

@@ -91,8 +91,11 @@ void same_state(const SavedState& a, const SavedState& b, const ModelConfig& mod
   const CheckpointReader right = b.open();
   const std::vector<StateTensor> tensors = left.tensors();
   ASSERT_EQ(tensors, right.tensors());
-  // Weight, momentum and variance of each parameter.
-  EXPECT_EQ(tensors.size(), 3 * parameter_specs(model).size());
+  // Weight, momentum and variance of each parameter, and a bias of each router.
+  const auto routers = model.balance_bias > 0
+                           ? static_cast<std::size_t>(model.layers) - model.dense_layers.size()
+                           : 0;
+  EXPECT_EQ(tensors.size(), 3 * parameter_specs(model).size() + routers);
   for (const StateTensor& tensor : tensors) {
     EXPECT_EQ(left.digest(tensor.tensor, tensor.state), right.digest(tensor.tensor, tensor.state))
         << tensor.tensor << " " << tensor.state;

@@ -96,8 +96,8 @@ struct RouterTerm {
     return all;
   }
 
-  /// Writes a token's gradient, made by change(p, token, thread) out of its softmax p; zeros
-  /// without a label.
+  /// Writes each token's gradient, which change(p, z) makes of its softmax p where it stands, with
+  /// z = log(sum(exp(logits))); zeros without a label.
   template <typename Change>
   void write_gradient(Team& team, const View& dlogits, const Change& change) const {
     for_tokens(team, [&](std::int64_t token, int thread) {

@@ -70,8 +70,9 @@ struct Routing {
     float most = simd::maximum(logits, experts);
     if (normalize && !std::isnan(most)) {  // with a bias the largest may not be among the chosen
       most = logits[choice[0]];
-      for (std::int64_t slot = 1; slot < chosen; ++slot)
+      for (std::int64_t slot = 1; slot < chosen; ++slot) {
         most = std::max(most, logits[choice[slot]]);
+      }
     }
     double sum = 0;
     for (std::int64_t slot = 0; slot < chosen; ++slot) {
