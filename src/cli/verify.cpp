@@ -104,6 +104,13 @@ int verify(const VerifyArguments& a, const Environment& environment) {
   const RunOptions options = read_run_file(a.run_file, a.sets);
   refuse_unsupported(options, a.run_file);
   check_reference(a);
+  if (options.model.expert_capacity > 0 && !a.resume) {
+    throw ConfigError(
+        fmt::format("{}: model.expert_capacity = {} drops slots by what a rank has, so that the "
+                    "result depends on "
+                    "the layout and no two are equal; verify with --set model.expert_capacity=0",
+                    a.run_file, options.model.expert_capacity));
+  }
   VerifyRequest request;
   request.layout = options;
   request.reference = a.resume ? options : reference_options(a, options);

@@ -63,10 +63,11 @@ OpId Graph::apply(std::string_view op, std::vector<ValueId> inputs, std::string 
   node.name = name;
   for (std::size_t i = 0; i < results.size(); ++i) {
     // Outputs beyond the first are statistics kept for the backward, or a choice.
-    const DType other =
-        static_cast<int>(i) == definition.integer_output ? DType::Int32 : DType::Float32;
-    node.outputs.push_back(i == 0 ? activation(name, results[0], dtype)
-                                  : activation(fmt::format("{}.{}", name, i), results[i], other));
+    const DType type = static_cast<int>(i) == definition.integer_output ? DType::Int32
+                       : i == 0                                         ? dtype
+                                                                        : DType::Float32;
+    node.outputs.push_back(
+        activation(i == 0 ? name : fmt::format("{}.{}", name, i), results[i], type));
   }
   ops_.push_back(std::move(node));
   return static_cast<OpId>(ops_.size()) - 1;

@@ -101,6 +101,15 @@ struct LoadParameters {
   friend bool operator==(const LoadParameters&, const LoadParameters&) = default;
 };
 
+/// How many slots an expert takes of those at hand: factor * slots / E, rounded up.
+struct CapacityParameters {
+  std::int64_t experts = 0;  ///< E
+  double factor = 1;
+  friend bool operator==(const CapacityParameters&, const CapacityParameters&) = default;
+};
+/// The capacity of an expert, of `slots` in all.
+[[nodiscard]] std::int64_t capacity(const CapacityParameters& parameters, std::int64_t slots);
+
 /// Of a term of the loss that a router adds, a sum over tokens with a label. The balance loss
 /// (Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6): coefficient * E * the sum over experts
 /// of the share of the micro-batch's slots that went to the expert, times its mean probability,
@@ -115,10 +124,10 @@ struct NoParameters {
   friend bool operator==(const NoParameters&, const NoParameters&) = default;
 };
 
-using Parameters =
-    std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
-                 AttentionParameters, GeluParameters, VocabularyParameters, DropoutParameters,
-                 RouteParameters, DispatchParameters, LoadParameters, TermParameters>;
+using Parameters = std::variant<NoParameters, EinsumParameters, NormParameters, RopeParameters,
+                                AttentionParameters, GeluParameters, VocabularyParameters,
+                                DropoutParameters, RouteParameters, DispatchParameters,
+                                LoadParameters, TermParameters, CapacityParameters>;
 
 struct View {
   std::byte* data = nullptr;
@@ -179,6 +188,7 @@ struct View {
 ///   expert_product_grad_input   dy, w, choice -> dx
 ///   expert_product_grad_weight  x, choice, dy -> dw[E,O,I]*                   (zeros for an expert without a slot)
 ///                   a choice of -1 in these three is an empty slot, whose row is not read and zero in the result
+///   drop_slots      choice i[B,S,k] -> kept i[B,S,k]   -1 for the slots of an expert that come after as many as it takes
 ///   expert_load     choice i[B,S,k], labels i[B,S] -> load[E]*                slots of each expert, of tokens with a label >= 0; f, or
 ///                   int64: exact however many a window has
 ///   balance_loss    logits[B,S,E], load f[E], labels, count f[] -> f[]        coefficient * E / count * the sum over those tokens and

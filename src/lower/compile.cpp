@@ -244,6 +244,12 @@ std::vector<std::string> Compilation::notes() const {
                                  : "slots beyond expert_buffer times as many come to a rank in "
                                    "further rounds"));
   }
+  if (options_.model.expert_capacity > 0) {
+    notes.push_back(fmt::format(
+        "experts take {} times an even load of a rank's slots in a micro-batch and drop "
+        "the rest: the result depends on the layout",
+        options_.model.expert_capacity));
+  }
   if (options_.model.experts > 0 && options_.precision == DType::BFloat16) {
     notes.push_back(
         "experts in bfloat16: where two are nearly equal for a token, a layout that adds in "

@@ -30,6 +30,9 @@ bool Lowering::is_routed(CopyId id) const {
 std::int64_t Lowering::experts_of(ValueId choice) const {
   for (const Op& op : model_.graph.ops()) {
     if (std::find(op.outputs.begin(), op.outputs.end(), choice) != op.outputs.end()) {
+      if (const auto* kept = std::get_if<kernels::CapacityParameters>(&op.parameters)) {
+        return kept->experts;
+      }
       return model_.graph.value(op.inputs.front()).shape.back();
     }
   }

@@ -182,6 +182,14 @@ ModelConfig model_config(const ModelOptions& options) {
   config.balance_bias = options.balance_bias;
   check_coefficient("z_loss", config.z_loss, config);
   check_coefficient("balance_bias", config.balance_bias, config);
+  config.expert_capacity = options.expert_capacity;
+  check_coefficient("expert_capacity", config.expert_capacity, config);
+  if (config.expert_capacity > 0 && config.balance_bias > 0) {
+    throw ConfigError(
+        "model.expert_capacity and model.balance_bias: biases would balance what experts take, "
+        "which "
+        "the capacity caps already; keep one of them");
+  }
   return config;
 }
 
@@ -206,6 +214,7 @@ ModelConfig for_evaluation(ModelConfig config) {
   config.attention_dropout = 0;
   config.balance_loss = 0;
   config.z_loss = 0;
+  config.expert_capacity = 0;
   config.count_load = false;
   return config;
 }

@@ -55,6 +55,8 @@ struct ModelConfig {
   double z_loss = 0;
   /// Likewise: how far an update moves the biases with which routers choose; 0 = they have none.
   double balance_bias = 0;
+  /// Likewise: slots that an expert takes of those that a rank has, in even loads; 0 = all.
+  double expert_capacity = 0;
   bool count_load = true;  ///< likewise: the slots of each expert are counted in training
   double initializer_range = 0.02;
   std::int64_t window = 0;  ///< attention sees this many positions back, itself included; 0 = all

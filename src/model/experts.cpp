@@ -76,9 +76,14 @@ ValueId forward(Forward& f, ValueId x, const std::string& layer_prefix) {
   }
   const std::vector<ValueId> routed = f.make_all(
       "route", scores, "route", kernels::RouteParameters{c.experts_per_token, c.normalize_gates});
-  f.watch_router(logits, routed.at(1));
+  ValueId choice = routed.at(1);
+  if (c.expert_capacity > 0) {
+    choice = f.make("drop_slots", {choice}, "kept_slots",
+                    kernels::CapacityParameters{c.experts, c.expert_capacity});
+  }
+  f.watch_router(logits, routed.at(1), choice);
   const auto product = [&](ValueId rows, const char* weight, std::string_view as) {
-    return f.make("expert_product", {rows, f.weight(names.expert(weight)), routed.at(1)}, as);
+    return f.make("expert_product", {rows, f.weight(names.expert(weight)), choice}, as);
   };
   const ValueId gate = product(slots, names.gate, "expert_gate");
   const ValueId up = product(slots, names.up, "expert_up");

@@ -91,9 +91,9 @@ ValueId Forward::router_bias(const std::string& name) {
   return bias;
 }
 
-void Forward::watch_router(ValueId router_logits, ValueId choice) {
+void Forward::watch_router(ValueId router_logits, ValueId choice, ValueId taken) {
   if (config_.count_load) {
-    Value& slots = model_.graph.value(expert_load(choice, "expert_slots_of_window", DType::Int64));
+    Value& slots = model_.graph.value(expert_load(taken, "expert_slots_of_window", DType::Int64));
     slots.sum = WindowSum::ExpertLoad;
     slots.sum_row = routers_;
   }

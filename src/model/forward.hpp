@@ -44,7 +44,8 @@ class Forward {
   [[nodiscard]] ValueId router_bias(const std::string& name);
   /// Counts the slots of a layer's experts, and adds to the loss what keeps them about equally
   /// loaded and their logits small, as far as the model wants it.
-  void watch_router(ValueId router_logits, ValueId choice);
+  /// `taken`: the choice without what the layer's experts do not take.
+  void watch_router(ValueId router_logits, ValueId choice, ValueId taken);
   /// Part of the residual stream from here on.
   ValueId residual(ValueId x);
   /// x times a parameter, in float32.

@@ -12,7 +12,8 @@ struct ModelOptions {
   /// Coefficients of what a model with experts adds to the loss; 0: nothing.
   double balance_loss = 0;
   double z_loss = 0;
-  double balance_bias = 0;  ///< step of the biases with which its routers choose; 0: no biases
+  double expert_capacity = 0;  ///< slots that an expert takes, in even loads; 0: all that come
+  double balance_bias = 0;     ///< step of the biases with which its routers choose; 0: no biases
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
 

@@ -17,6 +17,7 @@ const std::vector<OperandCounts>& operand_counts() {
       {"cast", 1, 1, 1, true},
       {"combine", 1, 1, 1, false},
       {"dispatch", 1, 1, 1, false},
+      {"drop_slots", 1, 1, 1, false},
       {"dropout", 2, 2, 1, true},
       {"dropout_grad", 2, 2, 1, true},
       {"einsum", 2, 2, 1, false},

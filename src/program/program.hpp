@@ -96,7 +96,8 @@ struct CopyWork {
 /// experts they chose (Routing). R: rows that there is room for.
 ///
 ///   Order     choice int32 [B,S,k] -> order int32 [slots], counts int32 [1,E]
-///             slots by expert, those of an expert as they stand; and how many each expert has
+///             slots by expert, those of an expert as they stand, and after them those without one
+///             (choice -1) as -1 - slot; and how many each expert has
 ///   Arrivals  table int32 [n,E] -> choice int32 [R,...], rounds int32 [1] (in round 0 only)
 ///             of each row that comes to rank `rank` of the group in the instruction's round the
 ///             expert, counted from this rank's first; -1 where none comes. All that come stand by
@@ -105,7 +106,7 @@ struct CopyWork {
 ///   Pack      rows [slots / chosen,...], order -> packed [slots,...]: in that order, a row for
 ///   each
 ///             of the `chosen` slots that it stands for
-///   Unpack    packed, order -> rows
+///   Unpack    packed, order -> rows; those of slots without an expert are zero
 enum class SlotKind : std::uint8_t { Order, Arrivals, Pack, Unpack };
 struct SlotWork {
   SlotKind kind = SlotKind::Order;

@@ -86,6 +86,12 @@ void fields(Form& form, kernels::TermParameters& p) {
 }
 
 template <typename Form>
+void fields(Form& form, kernels::CapacityParameters& p) {
+  form("experts", p.experts, 0);
+  form("factor", p.factor, 1);
+}
+
+template <typename Form>
 void fields(Form& form, SliceWork& work) {
   form("dim", work.dim, 0);
   form("start", work.start, 0);
@@ -213,8 +219,8 @@ void operands(HostOperands& host, Visit&& visit) {
 inline constexpr std::string_view kWorkWords[] = {
     "kernel", "slice", "collective", "window", "optimizer", "zero", "copy", "join", "slots"};
 inline constexpr std::string_view kParameterWords[] = {
-    "none",       "einsum",  "norm",  "rope",     "attention", "gelu",
-    "vocabulary", "dropout", "route", "dispatch", "load",      "term"};
+    "none",    "einsum", "norm",     "rope", "attention", "gelu",    "vocabulary",
+    "dropout", "route",  "dispatch", "load", "term",      "capacity"};
 static_assert(std::size(kWorkWords) == std::variant_size_v<Work>);
 static_assert(std::size(kParameterWords) == std::variant_size_v<kernels::Parameters>);
 

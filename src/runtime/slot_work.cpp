@@ -57,9 +57,9 @@ Run order(const std::int32_t* choice, std::int64_t slots, std::int32_t* order, s
   return [=, next = std::move(next)](Team&) mutable {
     std::fill_n(counts, experts, 0);
     for (std::int64_t slot = 0; slot < slots; ++slot) {
-      SW_CHECK(choice[slot] >= 0 && choice[slot] < experts, "slot {} chose expert {} of {}", slot,
+      SW_CHECK(choice[slot] >= -1 && choice[slot] < experts, "slot {} chose expert {} of {}", slot,
                choice[slot], experts);
-      ++counts[choice[slot]];
+      if (choice[slot] >= 0) ++counts[choice[slot]];
     }
     std::int32_t begin = 0;
     for (std::int64_t expert = 0; expert < experts; ++expert) {
@@ -67,7 +67,12 @@ Run order(const std::int32_t* choice, std::int64_t slots, std::int32_t* order, s
       begin += counts[expert];
     }
     for (std::int64_t slot = 0; slot < slots; ++slot) {
-      order[next[static_cast<std::size_t>(choice[slot])]++] = static_cast<std::int32_t>(slot);
+      const auto number = static_cast<std::int32_t>(slot);
+      if (choice[slot] < 0) {
+        order[begin++] = -1 - number;
+      } else {
+        order[next[static_cast<std::size_t>(choice[slot])]++] = number;
+      }
     }
   };
 }
@@ -90,7 +95,7 @@ Run arrivals(const Table& table, std::int64_t rank, std::int32_t* choice, const 
   };
 }
 
-/// to[i] = from[order[i]], or the reverse.
+/// to[i] = from[order[i] / chosen], or the reverse; nothing, or zero, for a slot without an expert.
 Run rows(const std::byte* from, const std::int32_t* order, std::byte* to, std::int64_t slots,
          std::int64_t bytes, const SlotWork& work) {
   const bool packs = work.kind == SlotKind::Pack;
@@ -101,6 +106,10 @@ Run rows(const std::byte* from, const std::int32_t* order, std::byte* to, std::i
   const auto tile_of_rows = [=](std::int64_t tile, int) {
     const std::int64_t end = std::min(slots, (tile + 1) * rows_of_tile);
     for (std::int64_t i = tile * rows_of_tile; i < end; ++i) {
+      if (order[i] < 0) {
+        if (!packs) std::memset(to + (-1 - order[i]) * bytes, 0, static_cast<std::size_t>(bytes));
+        continue;
+      }
       const std::int64_t slot = order[i] / chosen;
       std::memcpy(to + (packs ? i : slot) * bytes, from + (packs ? slot : i) * bytes,
                   static_cast<std::size_t>(bytes));

@@ -84,6 +84,9 @@ std::string to_json_line(const StepMetrics& metrics) {
     line["hottest_expert"] = metrics.experts->hottest;
     line["idle_experts"] = metrics.experts->idle;
     line["hottest_rank"] = metrics.experts->hottest_rank;
+    if (metrics.experts->dropped.has_value()) {
+      line["dropped_slots"] = *metrics.experts->dropped;
+    }
   }
   line["tokens"] = metrics.tokens;
   line["valid_tokens"] = metrics.valid_tokens;

@@ -19,6 +19,7 @@ struct ExpertLoad {
   std::int64_t idle = 0;            ///< experts that got no slot, over layers
   /// The same as `hottest` of the experts that one rank of an ep group holds; of 1 rank, 1.
   double hottest_rank = 0;
+  std::optional<std::int64_t> dropped;  ///< slots that no expert took, of a model with a capacity
   friend bool operator==(const ExpertLoad&, const ExpertLoad&) = default;
 };
 /// From `load` [layers, E], E = `experts`, of which each of `ranks` holds as many as another.

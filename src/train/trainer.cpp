@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -221,6 +222,13 @@ class RankTrainer {
       if (!result.expert_load.empty()) {
         line.experts = expert_load(result.expert_load, compilation_.options().model.experts,
                                    plan_.options.parallel.layout.ep);
+        const ModelConfig& model = compilation_.options().model;
+        if (model.expert_capacity > 0) {
+          const auto layers = static_cast<std::int64_t>(result.expert_load.size()) / model.experts;
+          line.experts->dropped = result.valid_tokens * model.experts_per_token * layers -
+                                  std::accumulate(result.expert_load.begin(),
+                                                  result.expert_load.end(), std::int64_t{0});
+        }
       }
       line.gradient_norm = result.gradient_norm;
       if (!result.applied) {

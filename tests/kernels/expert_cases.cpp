@@ -263,6 +263,15 @@ void add_balance_cases(std::vector<Case>& all) {
                      .outputs = {result},
                      .accumulating = {0}});
     }
+    for (const double factor : {0.1, 1.0, 1.5}) {
+      const CapacityParameters of{logits[2], factor};
+      const std::vector<std::int64_t> nobody(static_cast<std::size_t>(elements(choice.shape)), 99);
+      all.push_back({.name = "drop_slots" + suffix + " beyond " + std::to_string(factor),
+                     .op = "drop_slots",
+                     .parameters = of,
+                     .inputs = {choice},
+                     .outputs = {integers(choice.shape, nobody)}});
+    }
     all.push_back({.name = "balance_loss" + suffix,
                    .op = "balance_loss",
                    .parameters = parameters,

@@ -123,7 +123,7 @@ class Scatter {
     return {integer(), large(), pick<DType>(8), list<std::int64_t>([&] { return large(); })};
   }
   kernels::Parameters parameters() {
-    switch (choices_.below(12)) {
+    switch (choices_.below(13)) {
       case 0:
         return kernels::NoParameters{};
       case 1:
@@ -146,6 +146,8 @@ class Scatter {
         return kernels::LoadParameters{large()};
       case 10:
         return kernels::TermParameters{number()};
+      case 11:
+        return kernels::CapacityParameters{large(), number()};
       default:
         return kernels::DropoutParameters{number(), large(),
                                           list<std::int64_t>([&] { return large(); }),

@@ -122,6 +122,20 @@ class Experts(shardwright.SystemTest):
         self.assertIn("values that do: 1, 2, 4", self.refused(keys, dp=3, ep=3))
         self.assertIn("this model has none", self.refused({}, dp=2, ep=2))
 
+    def test_with_a_capacity_drop_and_count_what_is_beyond(self):
+        keys = {**MIXTRAL, "model.expert_capacity": 0.5}
+        self.train("run", keys, dp=2, ep=2)
+        for line in self.metrics("run"):
+            self.assertEqual(
+                line["dropped_slots"] + sum(line["expert_load"]), 2 * 2 * line["valid_tokens"]
+            )
+            self.assertGreater(line["dropped_slots"], line["valid_tokens"])
+        run = self.write_run(keys, dp=2)
+        said = self.command("verify", run, status=shardwright.REFUSED).stderr
+        self.assertIn("depends on the layout", said)
+        self.assertIn("depends on the layout", self.command("plan", run).stdout)
+        self.assertIn("keep one", self.refused({**keys, "model.balance_bias": 0.1}))
+
     def test_that_all_tokens_choose_leave_the_other_rank_without_any(self):
         """A router of zeros scores all experts alike, and of equals the first are chosen: those of
         the first rank."""

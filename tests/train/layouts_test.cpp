@@ -265,6 +265,34 @@ TEST(Layouts, OfExpertsOnRanksOfTheirOwnEqualOneRank) {
   }
 }
 
+/// What a rank drops depends on its tokens and not on where the experts are.
+TEST(Capacity, DropsTheSameSlotsWhereverTheExpertsAre) {
+  CompileOptions options = options_of(tiny_mixtral(4, 2), 4, 1);
+  options.model.expert_capacity = 0.75;
+  const SideRecord whole = run(options, 2);
+  std::int64_t taken = 0;
+  for (const std::int64_t slots : whole.steps[0].expert_load) {
+    taken += slots;
+  }
+  EXPECT_LT(taken, whole.steps[0].valid_tokens * 2 * options.model.layers * 3 / 4 + 1);
+  EXPECT_GT(taken, 0);
+  const Job job = job_of(options, corpus_of(options.sequence), 2);
+  for (const int ep : {2, 4}) {
+    options.parallel.layout.ep = ep;
+    options.parallel.expert_buffer = 1;
+    const SideRecord shared = run(options, 2);
+    const Comparison result =
+        compare(shared, whole, options.optimizer, job.settings, verify_bound(options));
+    EXPECT_TRUE(result.equal) << result.worst_gradient.name << " "
+                              << result.worst_gradient.relative_error;
+    EXPECT_TRUE(shared.account_equal);
+  }
+  options.model.expert_capacity = 100;
+  const SideRecord all = run(options, 1);
+  options.model.expert_capacity = 0;
+  EXPECT_EQ(all.steps[0].loss, run(options, 1).steps[0].loss);
+}
+
 /// Where tp cuts the sequence, a token travels to its experts' weights once, not once an expert:
 /// the bytes are those of a layer without experts.
 TEST(Layouts, OfExpertsSendWhatDenseOnesSend) {

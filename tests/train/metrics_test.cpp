@@ -60,12 +60,12 @@ TEST_F(Metrics, StartingAnewDropsEverything) {
 // Two layers of 4 experts: 8 slots, of which an even share is 2, and 12, of which it is 3.
 TEST(ExpertLoad, SaysWhoGotMostOfALayerAndWhoNothing) {
   const std::vector<std::int64_t> load = {5, 0, 3, 0, 6, 0, 2, 4};
-  const ExpertLoad expected{{11, 0, 5, 4}, 2.5, 3, 1.25};  // of two ranks 5 and 3, and 6 and 6
+  const ExpertLoad expected{{11, 0, 5, 4}, 2.5, 3, 1.25, {}};  // of two ranks 5 and 3, and 6 and 6
   EXPECT_EQ(expert_load(load, 4, 2), expected);
   EXPECT_EQ(expert_load(load, 4, 1).hottest_rank, 1);
   EXPECT_EQ(expert_load(load, 4, 4).hottest_rank, 2.5);
   const std::vector<std::int64_t> nothing = {0, 0};
-  EXPECT_EQ(expert_load(nothing, 2, 2), (ExpertLoad{{0, 0}, 0, 2, 0}));
+  EXPECT_EQ(expert_load(nothing, 2, 2), (ExpertLoad{{0, 0}, 0, 2, 0, {}}));
   StepMetrics line;
   EXPECT_FALSE(parse_json(to_json_line(line), "line").contains("expert_load"));
   line.experts = expected;

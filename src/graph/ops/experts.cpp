@@ -50,6 +50,21 @@ std::vector<Operator> route() {
   return {op, gradient_operator("route_grad", 8)};
 }
 
+/// Of the slots that a rank has, so that the result depends on the cut.
+Operator drop_slots() {
+  Operator op;
+  op.name = "drop_slots";
+  op.shapes = [](const kernels::Parameters&, const Shapes& inputs) -> Shapes {
+    return {inputs.at(0)};
+  };
+  op.signatures = [](const kernels::Parameters&, const Shapes&, const Shapes&) {
+    return cut_tokens(1, 1);
+  };
+  op.integer_output = 0;
+  op.flops = flops_per_output(0);
+  return op;
+}
+
 Operator dispatch() {
   Operator op;
   op.name = "dispatch";
@@ -253,7 +268,7 @@ std::vector<Operator> router_term(const std::string& name, std::size_t inputs, d
 }  // namespace
 
 std::vector<Operator> experts() {
-  std::vector<Operator> all = {dispatch(), combine(), expert_load()};
+  std::vector<Operator> all = {drop_slots(), dispatch(), combine(), expert_load()};
   for (const auto& part : {route(), expert_product(), scale_rows(), router_term("balance", 4, 8),
                            router_term("z", 3, 5)}) {
     all.insert(all.end(), part.begin(), part.end());

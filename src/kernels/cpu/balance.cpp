@@ -22,9 +22,9 @@ Prepared count_slots(const KernelCall& call, Scratch& scratch, T* load) {
     std::fill_n(counts, experts, 0);
     for (std::int64_t slot = 0; slot < slots; ++slot) {
       const std::int64_t expert = numbers[slot];
-      SW_CHECK(expert >= 0 && expert < experts, "slot {} chose expert {} of {}", slot, expert,
+      SW_CHECK(expert >= -1 && expert < experts, "slot {} chose expert {} of {}", slot, expert,
                experts);
-      if (labels[slot / (slots / tokens)] >= 0) ++counts[expert];
+      if (expert >= 0 && labels[slot / (slots / tokens)] >= 0) ++counts[expert];
     }
     for (std::int64_t e = 0; e < experts; ++e) {
       load[e] = static_cast<T>(counts[e]) + (add ? load[e] : T{0});

@@ -170,10 +170,33 @@ Prepared prepare_route_grad(const KernelCall& call, Scratch& scratch, int thread
   };
 }
 
+/// In the order of slots: cheap beside the router's product, so one thread does it.
+Prepared prepare_drop_slots(const KernelCall& call, Scratch& scratch, int) {
+  check_views(call, 1, 1, 1);
+  const auto& parameters = std::get<CapacityParameters>(call.parameters);
+  const std::int64_t slots = elements(call.inputs[0].shape);
+  SW_CHECK(elements(call.outputs[0].shape) == slots && parameters.experts > 0,
+           "{}: {} into {} of {} experts", call.op, to_text(call.inputs[0].shape),
+           to_text(call.outputs[0].shape), parameters.experts);
+  return [slots, experts = parameters.experts, most = capacity(parameters, slots),
+          choice = integers(call.inputs[0]), kept = written_integers(call.outputs[0]),
+          taken = scratch.take<std::int64_t>(parameters.experts)](Team&) {
+    std::fill_n(taken, experts, 0);
+    for (std::int64_t slot = 0; slot < slots; ++slot) {
+      const std::int32_t expert = choice[slot];
+      SW_CHECK(expert >= 0 && expert < experts, "slot {} chose expert {} of {}", slot, expert,
+               experts);
+      kept[slot] = taken[expert]++ < most ? expert : -1;
+    }
+  };
+}
+
 }  // namespace
 
 std::vector<Operator> route_operators() {
-  return {{"route", prepare_route}, {"route_grad", prepare_route_grad}};
+  return {{"route", prepare_route},
+          {"route_grad", prepare_route_grad},
+          {"drop_slots", prepare_drop_slots}};
 }
 
 }  // namespace sw::kernels::cpu

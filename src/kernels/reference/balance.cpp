@@ -14,7 +14,7 @@ void expert_load(const KernelCall& call) {
   const std::int64_t chosen = shape_of(call, 0).back();
   std::vector<std::int64_t> load(static_cast<std::size_t>(call.outputs.at(0).shape.at(0)), 0);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
-    if (labels[slot / chosen] >= 0) load[choice[slot]] += 1;
+    if (choice[slot] >= 0 && labels[slot / chosen] >= 0) load[choice[slot]] += 1;
   }
   if (call.outputs[0].dtype == DType::Int64) return write_long_integers(call, 0, load);
   write(call, 0, {load.begin(), load.end()});

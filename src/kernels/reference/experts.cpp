@@ -181,11 +181,25 @@ void scale_rows_grad(const KernelCall& call) {
   write(call, 1, dscale);
 }
 
+/// A slot is kept if fewer slots before it chose its expert than the expert takes.
+void drop_slots(const KernelCall& call) {
+  const std::int32_t* choice = integers(call, 0);
+  const std::int64_t slots = elements(shape_of(call, 0));
+  const std::int64_t most = capacity(std::get<CapacityParameters>(call.parameters), slots);
+  std::vector<std::int32_t> kept;
+  for (std::int64_t slot = 0; slot < slots; ++slot) {
+    const auto before = std::count(choice, choice + slot, choice[slot]);
+    kept.push_back(before < most ? choice[slot] : -1);
+  }
+  write_integers(call, 0, kept);
+}
+
 }  // namespace
 
 std::vector<Operator> expert_operators() {
   return {{"route", route},
           {"route_grad", route_grad},
+          {"drop_slots", drop_slots},
           {"dispatch", dispatch},
           {"combine", combine},
           {"expert_product", expert_product},
