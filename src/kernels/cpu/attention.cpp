@@ -22,7 +22,6 @@ struct Space {
         most(scratch.take<float>(kTileQueries)),
         sum(scratch.take<float>(kTileQueries)),
         query(scratch.take<simd::Query>(kTileQueries)),
-        rows(scratch.take<float>(simd::kKeys * a.padded)),
         keys(scratch.take<float>(a.size * simd::kKeys)),
         values(scratch.take<float>(simd::kKeys * a.padded)),
         scores(scratch.take<float>(kQueries * simd::kKeys)) {}
@@ -31,7 +30,6 @@ struct Space {
   float* most;
   float* sum;
   simd::Query* query;
-  float* rows;    ///< keys before transposition
   float* keys;    ///< [size, kKeys]
   float* values;  ///< [kKeys, padded]
   float* scores;
@@ -53,8 +51,8 @@ struct Forward {
   std::vector<Space> spaces;
 
   void run_tile(const Tile& tile, const Space& s) const {
-    a.pack(a.q, tile.b, tile.first, tile.head, tile.count, s.q);
-    simd::scale(s.q, static_cast<float>(a.parameters.scale), s.q, tile.count * a.padded);
+    simd::load_rows(a.rows_of(a.q, tile.b, tile.first, tile.head, tile.count),
+                    static_cast<float>(a.parameters.scale), s.q, a.padded);
     begin(tile, s);
     for (std::int64_t i = 0; i < tile.count; ++i) s.query[i] = a.query(tile.b, tile.first + i);
     for (std::int64_t key = 0; key < a.keys; key += simd::kKeys) {
@@ -71,7 +69,7 @@ struct Forward {
       std::fill_n(s.sum, tile.count, 0.0F);
       return;
     }
-    a.pack(o, tile.b, tile.first, tile.head, tile.count, s.output);
+    simd::load_rows(a.rows_of(o, tile.b, tile.first, tile.head, tile.count), 1, s.output, a.padded);
     for (std::int64_t i = 0; i < tile.count; ++i) {
       s.most[i] = lse[(tile.b * a.queries + tile.first + i) * a.heads + tile.head];
       s.sum[i] = s.most[i] == -kInfinity ? 0.0F : 1.0F;
@@ -85,9 +83,8 @@ struct Forward {
       return;
     }
     const std::int64_t kv_head = a.kv_head_of(tile.head);
-    a.pack(a.k, tile.b, key, kv_head, count, s.rows);
-    simd::transpose(s.rows, a.padded, count, a.size, s.keys, simd::kKeys);
-    a.pack(a.v, tile.b, key, kv_head, count, s.values);
+    simd::turn_rows(a.rows_of(a.k, tile.b, key, kv_head, count), s.keys, simd::kKeys);
+    simd::load_rows(a.rows_of(a.v, tile.b, key, kv_head, count), 1, s.values, a.padded);
     const simd::KeyBlock block = a.key_block(tile.b, key, count);
     for (std::int64_t query = 0; query < tile.count; query += kQueries) {
       const std::int64_t rows = std::min(kQueries, tile.count - query);
@@ -96,32 +93,32 @@ struct Forward {
       if (overlap == Overlap::None) continue;
       const bool full = overlap == Overlap::Full;
       const Sight sight = a.sight(tile.b, tile.first + query, rows, key, count, full);
-      if (!full) std::fill_n(s.scores, rows * simd::kKeys, -kInfinity);
       for (std::int64_t i = 0; i < rows; i += sight.step) {
         const Range seen = sight.keys[i / sight.step];
-        simd::multiply({.rows = std::min(sight.step, rows - i),
+        if (seen.size() == 0) continue;
+        const std::int64_t some = std::min(sight.step, rows - i);
+        float* scores = s.scores + i * simd::kKeys;
+        simd::multiply({.rows = some,
                         .columns = seen.size(),
                         .depth = a.size,
                         .a = s.q + (query + i) * a.padded,
                         .a_row = a.padded,
                         .b = s.keys + seen.begin,
                         .b_row = simd::kKeys,
-                        .c = s.scores + i * simd::kKeys + seen.begin,
+                        .c = scores,
                         .c_row = simd::kKeys});
-      }
-      if (!full) simd::hide(s.scores, s.query + query, rows, block);
-      float* output = s.output + query * a.padded;
-      simd::softmax_step(s.scores, rows, s.most + query, s.sum + query, output, a.padded);
-      for (std::int64_t i = 0; i < rows; i += sight.step) {
-        const Range seen = sight.keys[i / sight.step];
-        simd::multiply({.rows = std::min(sight.step, rows - i),
+        if (!full) simd::hide(scores, s.query + query + i, some, block, seen.begin, seen.size());
+        float* output = s.output + (query + i) * a.padded;
+        simd::softmax_step(scores, some, seen.size(), s.most + query + i, s.sum + query + i, output,
+                           a.padded);
+        simd::multiply({.rows = some,
                         .columns = a.padded,
                         .depth = std::min(seen.end, count) - seen.begin,
-                        .a = s.scores + i * simd::kKeys + seen.begin,
+                        .a = scores,
                         .a_row = simd::kKeys,
                         .b = s.values + seen.begin * a.padded,
                         .b_row = a.padded,
-                        .c = output + i * a.padded,
+                        .c = output,
                         .c_row = a.padded,
                         .accumulate = true});
       }
@@ -132,7 +129,7 @@ struct Forward {
     for (std::int64_t i = 0; i < tile.count; ++i) {
       const std::int64_t row = (tile.b * a.queries + tile.first + i) * a.heads + tile.head;
       float* output = s.output + i * a.padded;
-      const bool sees_nothing = s.most[i] == -kInfinity;
+      const bool sees_nothing = s.sum[i] == 0;
       simd::scale(output, sees_nothing ? 0.0F : 1.0F / s.sum[i], output, a.size);
       store(o, row * a.size, a.size, output, false);
       lse[row] = sees_nothing ? -kInfinity : s.most[i] + std::log(s.sum[i]);

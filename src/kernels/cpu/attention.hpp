@@ -57,10 +57,9 @@ struct Attention {
   [[nodiscard]] Sight sight(std::int64_t b, std::int64_t query, std::int64_t rows, std::int64_t key,
                             std::int64_t count, bool full) const;
 
-  /// Packs `count` rows of `view` ([batch, length, heads, size]) into rows of `padded` float32
-  /// numbers, the padding zero.
-  void pack(const View& view, std::int64_t b, std::int64_t first, std::int64_t head,
-            std::int64_t count, float* to) const;
+  /// Rows `first` and following of a head of `view` ([batch, length, heads, size]).
+  [[nodiscard]] simd::StoredRows rows_of(const View& view, std::int64_t b, std::int64_t first,
+                                         std::int64_t head, std::int64_t count) const;
 
   AttentionParameters parameters;
   std::int64_t batch;

@@ -140,16 +140,14 @@ Sight Attention::sight(std::int64_t b, std::int64_t query, std::int64_t rows, st
   return sight;
 }
 
-void Attention::pack(const View& view, std::int64_t b, std::int64_t first, std::int64_t head,
-                     std::int64_t count, float* to) const {
-  const std::int64_t row = view.shape[2] * size;
+simd::StoredRows Attention::rows_of(const View& view, std::int64_t b, std::int64_t first,
+                                    std::int64_t head, std::int64_t count) const {
   const std::int64_t at = ((b * view.shape[1] + first) * view.shape[2] + head) * size;
-  simd::load_rows({.data = view.data + at * size_of(view.dtype),
-                   .dtype = view.dtype,
-                   .row = row,
-                   .count = count,
-                   .size = size},
-                  to, padded);
+  return {.data = view.data + at * size_of(view.dtype),
+          .dtype = view.dtype,
+          .row = view.shape[2] * size,
+          .count = count,
+          .size = size};
 }
 
 }  // namespace sw::kernels::cpu

@@ -10,8 +10,6 @@
 namespace sw::kernels::cpu {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 /// What one thread needs: a query head and its gradients, and those of a KV head, in whole.
 struct Space {
   Space(const Attention& a, Scratch& scratch)
@@ -25,7 +23,6 @@ struct Space {
         dv(scratch.take<float>(a.keys * a.padded)),
         keys(scratch.take<float>(simd::kKeys * a.padded)),
         keys_turned(scratch.take<float>(a.size * simd::kKeys)),
-        values(scratch.take<float>(simd::kKeys * a.padded)),
         values_turned(scratch.take<float>(a.size * simd::kKeys)),
         scores(scratch.take<float>(kQueries * simd::kKeys)),
         d_scores(scratch.take<float>(kQueries * simd::kKeys)) {}
@@ -37,10 +34,9 @@ struct Space {
   simd::Query* query;
   float* dk;
   float* dv;
-  float* keys;         ///< [kKeys, padded]
-  float* keys_turned;  ///< [size, kKeys]
-  float* values;
-  float* values_turned;
+  float* keys;           ///< [kKeys, padded]
+  float* keys_turned;    ///< [size, kKeys]
+  float* values_turned;  ///< [size, kKeys]
   float* scores;
   float* d_scores;
 };
@@ -77,10 +73,11 @@ struct Backward {
   }
 
   void load_head(std::int64_t b, std::int64_t head, const Space& s) const {
-    a.pack(a.q, b, 0, head, a.queries, s.q);
-    simd::scale(s.q, static_cast<float>(a.parameters.scale), s.q, a.queries * a.padded);
-    a.pack(d_o, b, 0, head, a.queries, s.d_o);
-    a.pack(o, b, 0, head, a.queries, s.dq);  // room that is free until the first product
+    simd::load_rows(a.rows_of(a.q, b, 0, head, a.queries), static_cast<float>(a.parameters.scale),
+                    s.q, a.padded);
+    simd::load_rows(a.rows_of(d_o, b, 0, head, a.queries), 1, s.d_o, a.padded);
+    // o: into room that is free until the first product.
+    simd::load_rows(a.rows_of(o, b, 0, head, a.queries), 1, s.dq, a.padded);
     for (std::int64_t i = 0; i < a.queries; ++i) {
       const float row_lse = lse[(b * a.queries + i) * a.heads + head];
       // A query that sees nothing has -infinity, and every weight hidden: any number will do.
@@ -96,30 +93,33 @@ struct Backward {
                 const Space& s) const {
     const Reach reach = a.key_reach(b, key, count);
     const simd::KeyBlock block = a.key_block(b, key, count);
-    a.pack(a.k, b, key, kv_head, count, s.keys);
-    a.pack(a.v, b, key, kv_head, count, s.values);
-    simd::transpose(s.keys, a.padded, count, a.size, s.keys_turned, simd::kKeys);
-    simd::transpose(s.values, a.padded, count, a.size, s.values_turned, simd::kKeys);
+    const simd::StoredRows values = a.rows_of(a.v, b, key, kv_head, count);
+    const simd::StoredRows keys = a.rows_of(a.k, b, key, kv_head, count);
+    simd::load_rows(keys, 1, s.keys, a.padded);
+    simd::turn_rows(keys, s.keys_turned, simd::kKeys);
+    simd::turn_rows(values, s.values_turned, simd::kKeys);
     for (std::int64_t query = 0; query < a.queries; query += kQueries) {
       const std::int64_t rows = std::min(kQueries, a.queries - query);
       const Overlap overlap = a.overlap(a.query_reach(b, query, rows), reach, count);
       if (overlap == Overlap::None) continue;
       const bool full = overlap == Overlap::Full;
       const Sight sight = a.sight(b, query, rows, key, count, full);
-      if (!full) {
-        std::fill_n(s.scores, rows * simd::kKeys, -kInfinity);
+      if (!full) {  // a group's range of queries may hold some that see none of its keys
+        std::fill_n(s.scores, rows * simd::kKeys, 0.0F);
         std::fill_n(s.d_scores, rows * simd::kKeys, 0.0F);
       }
       for (std::int64_t i = 0; i < rows; i += sight.step) {
         const std::int64_t some = std::min(sight.step, rows - i);
         const Range seen = sight.keys[i / sight.step];
-        multiply_turned(s.q + (query + i) * a.padded, s.keys_turned, some, seen,
-                        s.scores + i * simd::kKeys);
-        multiply_turned(s.d_o + (query + i) * a.padded, s.values_turned, some, seen,
-                        s.d_scores + i * simd::kKeys);
+        if (seen.size() == 0) continue;
+        float* scores = s.scores + i * simd::kKeys + seen.begin;
+        float* d_scores = s.d_scores + i * simd::kKeys + seen.begin;
+        multiply_turned(s.q + (query + i) * a.padded, s.keys_turned, some, seen, scores);
+        multiply_turned(s.d_o + (query + i) * a.padded, s.values_turned, some, seen, d_scores);
+        if (!full) simd::hide(scores, s.query + query + i, some, block, seen.begin, seen.size());
+        simd::softmax_grad(scores, d_scores, some, seen.size(), s.lse + query + i,
+                           s.delta + query + i);
       }
-      if (!full) simd::hide(s.scores, s.query + query, rows, block);
-      simd::softmax_grad(s.scores, s.d_scores, rows, s.lse + query, s.delta + query);
       for (std::int64_t i = 0; i < count; i += sight.step) {
         const std::int64_t some = std::min(sight.step, count - i);
         const Range seen = {sight.queries[i / sight.step].begin,
@@ -153,7 +153,7 @@ struct Backward {
                     .a_row = a.padded,
                     .b = right + seen.begin,
                     .b_row = simd::kKeys,
-                    .c = scores + seen.begin,
+                    .c = scores,
                     .c_row = simd::kKeys});
   }
 

@@ -2,8 +2,10 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd/blocks.cpp"
@@ -67,51 +69,76 @@ void multiply(const BlockProduct& p) {
   for (; column < p.columns; column += lanes()) multiply_columns<1>(p, column);
 }
 
+/// Fetches the rows that follow `row` by as far as memory is away.
 template <typename T>
-HWY_INLINE void load_rows_of(const StoredRows& from, float* to, std::int64_t to_row) {
-  const auto* data = reinterpret_cast<const T*>(from.data);
-  constexpr std::int64_t kAhead = 8;  // rows: as far as memory is away
+HWY_INLINE void fetch_ahead(const StoredRows& from, std::int64_t row) {
+  constexpr std::int64_t kAhead = 8;
+  if (row + kAhead >= from.count) return;
+  const auto* next = from.data + (row + kAhead) * from.row * static_cast<std::int64_t>(sizeof(T));
   const auto bytes = from.size * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
+}
+
+template <typename T>
+HWY_INLINE void load_rows_of(const StoredRows& from, float factor, float* to, std::int64_t to_row) {
+  const auto* data = reinterpret_cast<const T*>(from.data);
+  const std::int64_t step = lanes();
+  const Floats f = all(factor);
   for (std::int64_t i = 0; i < from.count; ++i) {
     const T* row = data + i * from.row;
     float* out = to + i * to_row;
-    if (i + kAhead < from.count) {
-      const auto* next = reinterpret_cast<const std::byte*>(row + kAhead * from.row);
-      for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
-    }
+    fetch_ahead<T>(from, i);
     std::int64_t j = 0;
-    for (; j + lanes() <= from.size; j += lanes()) {
-      store(load_as_floats(FloatTag(), row + j), out + j);
+    for (; j + 4 * step <= from.size; j += 4 * step) {
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        store(hn::Mul(f, load_as_floats(FloatTag(), row + j + v * step)), out + j + v * step);
+      }
     }
-    for (; j < from.size; ++j) out[j] = as_float(row[j]);
+    for (; j + step <= from.size; j += step) {
+      store(hn::Mul(f, load_as_floats(FloatTag(), row + j)), out + j);
+    }
+    for (; j < from.size; ++j) out[j] = factor * as_float(row[j]);
     for (; j < to_row; ++j) out[j] = 0.0F;
   }
 }
 
-void load_rows(const StoredRows& from, float* to, std::int64_t to_row) {
+void load_rows(const StoredRows& from, float factor, float* to, std::int64_t to_row) {
   if (from.dtype == DType::Float32) {
-    load_rows_of<float>(from, to, to_row);
+    load_rows_of<float>(from, factor, to, to_row);
   } else {
-    load_rows_of<BFloat16>(from, to, to_row);
+    load_rows_of<BFloat16>(from, factor, to, to_row);
   }
 }
 
-void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
-               float* to, std::int64_t to_row) {
-  std::int64_t row = 0;
+template <typename T>
+HWY_INLINE void turn_rows_of(const StoredRows& from, float* to, std::int64_t to_row) {
+  const auto* data = reinterpret_cast<const T*>(from.data);
+  std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  for (; row + 4 <= rows; row += 4) {
-    const float* first = from + row * from_row;
-    turn_four(first, first + from_row, first + 2 * from_row, first + 3 * from_row, columns,
-              to + row, to_row);
+  for (; i + 4 <= from.count; i += 4) {
+    const T* row = data + i * from.row;
+    for (int r = 0; r < 4; ++r) fetch_ahead<T>(from, i + r);
+    turn_four(row, row + from.row, row + 2 * from.row, row + 3 * from.row, from.size, to + i,
+              to_row);
   }
 #endif
-  for (; row < rows; ++row) {
-    for (std::int64_t c = 0; c < columns; ++c) to[c * to_row + row] = from[row * from_row + c];
+  for (; i < from.count; ++i) {
+    const T* row = data + i * from.row;
+    for (std::int64_t j = 0; j < from.size; ++j) to[j * to_row + i] = as_float(row[j]);
   }
 }
 
-void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys) {
+void turn_rows(const StoredRows& from, float* to, std::int64_t to_row) {
+  if (from.dtype == DType::Float32) {
+    turn_rows_of<float>(from, to, to_row);
+  } else {
+    turn_rows_of<BFloat16>(from, to, to_row);
+  }
+}
+
+void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys,
+          std::int64_t first, std::int64_t count) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> integers;
   const Floats hidden = all(-kInfinity);
@@ -120,9 +147,9 @@ void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock
     const auto position = hn::Set(integers, queries[row].position);
     const auto document = hn::Set(integers, queries[row].document);
     const auto lowest = hn::Set(integers, queries[row].lowest);
-    for (std::int64_t i = 0; i < kKeys; i += lanes()) {
-      const auto key = hn::LoadU(integers, keys.position + i);
-      const auto same = hn::Eq(hn::LoadU(integers, keys.document + i), document);
+    for (std::int64_t i = 0; i < count; i += lanes()) {
+      const auto key = hn::LoadU(integers, keys.position + first + i);
+      const auto same = hn::Eq(hn::LoadU(integers, keys.document + first + i), document);
       const auto in_reach = hn::AndNot(hn::VecFromMask(integers, hn::Gt(key, position)),
                                        hn::VecFromMask(integers, hn::Gt(key, lowest)));
       const auto seen = hn::And(hn::VecFromMask(integers, same), in_reach);
@@ -132,57 +159,92 @@ void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock
   }
 }
 
-HWY_INLINE float largest_score(const float* scores) {
-  const FloatTag d;
+/// Of numbers: a NaN may be lost, and makes its weight NaN and so its row.
+HWY_INLINE float largest_score(const float* scores, std::int64_t count) {
   Floats most = load(scores);
-  for (std::int64_t i = lanes(); i < kKeys; i += lanes()) most = larger(most, load(scores + i));
-  // A NaN in any lane must win: MaxOfLanes may drop it.
-  const float result = hn::GetLane(hn::MaxOfLanes(d, most));
-  return hn::AllTrue(d, hn::Eq(most, most)) ? result : std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t i = lanes(); i < count; i += lanes()) most = hn::Max(most, load(scores + i));
+  return hn::GetLane(hn::MaxOfLanes(FloatTag(), most));
 }
 
-void softmax_step(float* scores, std::int64_t rows, float* most, float* sum, float* output,
-                  std::int64_t width) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* s = scores + row * kKeys;
-    const float block = largest_score(s);
-    const float top = most[row] >= block ? most[row] : block;
-    if (top == -kInfinity) {  // this query sees nothing yet
-      map(kKeys, s, []() HWY_ATTR { return hn::Zero(FloatTag()); });
-      continue;
+/// body(i) for i in [0, count) by fours of vectors, and the rest by ones, whose number it takes.
+template <typename Body>
+HWY_INLINE void for_vectors(std::int64_t count, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + 4 * lanes() <= count; i += 4 * lanes()) {
+    body(i, std::integral_constant<int, 4>());
+  }
+  for (; i < count; i += lanes()) body(i, std::integral_constant<int, 1>());
+}
+
+/// scores[i] = exp(scores[i] - shift), and their sum.
+HWY_INLINE float to_weights(float* scores, std::int64_t count, Floats shift) {
+  Floats sum = hn::Zero(FloatTag());
+  for_vectors(count, [&](std::int64_t first, auto number) HWY_ATTR {
+    Floats weights[number()];
+    for (int v = 0; v < number(); ++v) {
+      weights[v] = hn::Sub(load(scores + first + v * lanes()), shift);
     }
-    const Floats shift = all(top);
-    Floats total = hn::Zero(FloatTag());
-    for (std::int64_t i = 0; i < kKeys; i += lanes()) {
-      const Floats weight = exponential(hn::Sub(load(s + i), shift));
-      total = hn::Add(total, weight);
-      store(weight, s + i);
+    exponentials_up_to_88(weights);
+    for (int v = 0; v < number(); ++v) {
+      sum = hn::Add(sum, weights[v]);
+      store(weights[v], scores + first + v * lanes());
     }
-    if (top != most[row]) {
-      const float shrink = std::exp(most[row] - top);
-      const Floats factor = all(shrink);
-      float* o = output + row * width;
+  });
+  return sum_of(sum);
+}
+
+/// As many rows at a time as a vector holds, so that their maxima and factors are vectors too.
+void softmax_step(float* scores, std::int64_t rows, std::int64_t count, float* most, float* sum,
+                  float* output, std::int64_t width) {
+  const FloatTag d;
+  const Floats lowest = all(-kInfinity);
+  HWY_ALIGN float tops[hn::MaxLanes(d)];
+  HWY_ALIGN float factors[hn::MaxLanes(d)];
+  HWY_ALIGN float totals[hn::MaxLanes(d)] = {};
+  for (std::int64_t first = 0; first < rows; first += lanes()) {
+    const std::int64_t some = std::min(lanes(), rows - first);
+    float* s = scores + first * kKeys;
+    store(lowest, tops);
+    for (std::int64_t row = 0; row < some; ++row) tops[row] = largest_score(s + row * kKeys, count);
+    const Floats before = load_some(most + first, some);
+    const Floats after = hn::Max(before, load(tops));
+    const Floats factor = hn::IfThenElse(hn::Eq(before, after), all(1.0F),
+                                         exponential_up_to_88(hn::Sub(before, after)));
+    store(factor, factors);
+    // A query that sees nothing yet: exp(-infinity - 0) is 0.
+    store(hn::IfThenZeroElse(hn::Eq(after, lowest), after), tops);
+    for (std::int64_t row = 0; row < some; ++row) {
+      totals[row] = to_weights(s + row * kKeys, count, all(tops[row]));
+      if (factors[row] == 1.0F) continue;
+      const Floats f = all(factors[row]);
+      float* o = output + (first + row) * width;
       map(
-          width, o, [factor](Floats v) HWY_ATTR { return hn::Mul(v, factor); }, o);
-      sum[row] *= shrink;
-      most[row] = top;
+          width, o, [f](Floats v) HWY_ATTR { return hn::Mul(v, f); }, o);
     }
-    sum[row] += sum_of(total);
+    store_some(after, most + first, some);
+    store_some(hn::MulAdd(load_some(sum + first, some), factor, load(totals)), sum + first, some);
   }
 }
 
-void softmax_grad(float* scores, float* d_weights, std::int64_t rows, const float* lse,
-                  const float* delta) {
+void softmax_grad(float* scores, float* d_weights, std::int64_t rows, std::int64_t count,
+                  const float* lse, const float* delta) {
   for (std::int64_t row = 0; row < rows; ++row) {
     float* s = scores + row * kKeys;
     float* g = d_weights + row * kKeys;
     const Floats shift = all(lse[row]);
     const Floats center = all(delta[row]);
-    for (std::int64_t i = 0; i < kKeys; i += lanes()) {
-      const Floats weight = exponential(hn::Sub(load(s + i), shift));
-      store(weight, s + i);
-      store(hn::Mul(weight, hn::Sub(load(g + i), center)), g + i);
-    }
+    for_vectors(count, [&](std::int64_t first, auto number) HWY_ATTR {
+      Floats weights[number()];
+      for (int v = 0; v < number(); ++v) {
+        weights[v] = hn::Sub(load(s + first + v * lanes()), shift);
+      }
+      exponentials_up_to_88(weights);
+      for (int v = 0; v < number(); ++v) {
+        float* to = g + first + v * lanes();
+        store(weights[v], s + first + v * lanes());
+        store(hn::Mul(weights[v], hn::Sub(load(to), center)), to);
+      }
+    });
   }
 }
 
@@ -194,29 +256,29 @@ namespace sw::kernels::simd {
 
 HWY_EXPORT(multiply);
 HWY_EXPORT(load_rows);
-HWY_EXPORT(transpose);
+HWY_EXPORT(turn_rows);
 HWY_EXPORT(hide);
 HWY_EXPORT(softmax_step);
 HWY_EXPORT(softmax_grad);
 
 void multiply(const BlockProduct& product) { HWY_DYNAMIC_DISPATCH(multiply)(product); }
-void load_rows(const StoredRows& from, float* to, std::int64_t to_row) {
-  HWY_DYNAMIC_DISPATCH(load_rows)(from, to, to_row);
+void load_rows(const StoredRows& from, float factor, float* to, std::int64_t to_row) {
+  HWY_DYNAMIC_DISPATCH(load_rows)(from, factor, to, to_row);
 }
-void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
-               float* to, std::int64_t to_row) {
-  HWY_DYNAMIC_DISPATCH(transpose)(from, from_row, rows, columns, to, to_row);
+void turn_rows(const StoredRows& from, float* to, std::int64_t to_row) {
+  HWY_DYNAMIC_DISPATCH(turn_rows)(from, to, to_row);
 }
-void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys) {
-  HWY_DYNAMIC_DISPATCH(hide)(scores, queries, rows, keys);
+void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys,
+          std::int64_t first, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(hide)(scores, queries, rows, keys, first, count);
 }
-void softmax_step(float* scores, std::int64_t rows, float* most, float* sum, float* output,
-                  std::int64_t width) {
-  HWY_DYNAMIC_DISPATCH(softmax_step)(scores, rows, most, sum, output, width);
+void softmax_step(float* scores, std::int64_t rows, std::int64_t count, float* most, float* sum,
+                  float* output, std::int64_t width) {
+  HWY_DYNAMIC_DISPATCH(softmax_step)(scores, rows, count, most, sum, output, width);
 }
-void softmax_grad(float* scores, float* d_weights, std::int64_t rows, const float* lse,
-                  const float* delta) {
-  HWY_DYNAMIC_DISPATCH(softmax_grad)(scores, d_weights, rows, lse, delta);
+void softmax_grad(float* scores, float* d_weights, std::int64_t rows, std::int64_t count,
+                  const float* lse, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(softmax_grad)(scores, d_weights, rows, count, lse, delta);
 }
 
 }  // namespace sw::kernels::simd

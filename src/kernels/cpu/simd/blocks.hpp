@@ -38,13 +38,11 @@ struct StoredRows {
   std::int64_t count = 0;
   std::int64_t size = 0;
 };
-/// Into float32 rows of `to_row` numbers, zero beyond their size.
-void load_rows(const StoredRows& from, float* to, std::int64_t to_row);
-
-/// to[column, row] = from[row, column] for [rows, columns] elements; columns of `to` from `rows` to
-/// `to_row` are left alone.
-void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
-               float* to, std::int64_t to_row);
+/// Times `factor` into float32 rows of `to_row` numbers, zero beyond their size.
+void load_rows(const StoredRows& from, float factor, float* to, std::int64_t to_row);
+/// to[j, i] = element j of row i, in float32; columns of `to` from `count` to `to_row` are left
+/// alone.
+void turn_rows(const StoredRows& from, float* to, std::int64_t to_row);
 
 /// Which keys of a block a query sees: the same document and lowest < position <= its own.
 struct KeyBlock {
@@ -56,18 +54,21 @@ struct Query {
   std::int32_t document = 0;
   std::int32_t lowest = 0;
 };
-/// Sets to -infinity the scores [rows, kKeys] of what a query does not see.
-void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys);
+/// Of `count` keys from `first` on: sets to -infinity the scores of what a query does not see. Here
+/// and below, `scores` are those of the first of these keys, rows lie kKeys apart, and `count` is a
+/// multiple of kColumnGroup.
+void hide(float* scores, const Query* queries, std::int64_t rows, const KeyBlock& keys,
+          std::int64_t first, std::int64_t count);
 
-/// One step of the running softmax over a block of keys: `scores` [rows, kKeys] become weights
-/// exp(score - most), `most` and `sum` are updated, and the rows of `output` [rows, width] are
-/// scaled to the new maximum.
-void softmax_step(float* scores, std::int64_t rows, float* most, float* sum, float* output,
-                  std::int64_t width);
+/// One step of the running softmax over some keys: `scores` become weights exp(score - most),
+/// `most` and `sum` are updated, and the rows of `output` [rows, width] are scaled to the new
+/// maximum.
+void softmax_step(float* scores, std::int64_t rows, std::int64_t count, float* most, float* sum,
+                  float* output, std::int64_t width);
 
-/// The backward of a block: `scores` become weights p = exp(score - lse), and `d_weights` become
+/// The backward of some keys: `scores` become weights p = exp(score - lse), and `d_weights` become
 /// d_scores = p * (d_weights - delta).
-void softmax_grad(float* scores, float* d_weights, std::int64_t rows, const float* lse,
-                  const float* delta);
+void softmax_grad(float* scores, float* d_weights, std::int64_t rows, std::int64_t count,
+                  const float* lse, const float* delta);
 
 }  // namespace sw::kernels::simd

@@ -114,7 +114,7 @@ double sum_of_exponentials(const float* x, float most, std::int64_t count) {
   // Blocks in float32, their sums in float64: a row of a vocabulary is long.
   constexpr std::int64_t kBlock = 1024;
   const Floats top = all(most);
-  const auto term = [top](Floats v) HWY_ATTR { return exponential(hn::Sub(v, top)); };
+  const auto term = [top](Floats v) HWY_ATTR { return exponential_up_to_88(hn::Sub(v, top)); };
   double total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const std::int64_t size = std::min(kBlock, count - begin);
@@ -134,8 +134,8 @@ void exponentials(const float* x, float most, float factor, float* y, std::int64
   const Floats top = all(most);
   const Floats f = all(factor);
   map(
-      count, y, [top, f](Floats v) HWY_ATTR { return hn::Mul(exponential(hn::Sub(v, top)), f); },
-      x);
+      count, y,
+      [top, f](Floats v) HWY_ATTR { return hn::Mul(exponential_up_to_88(hn::Sub(v, top)), f); }, x);
 }
 
 }  // namespace sw::kernels::simd::HWY_NAMESPACE
