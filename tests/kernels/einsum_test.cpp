@@ -90,7 +90,7 @@ Tensor filled(std::int64_t rows, std::int64_t columns, bool transposed, const Va
 }
 
 void expect_exact(const WholeNumbers& sizes, bool a_turned, bool b_turned, bool c_turned,
-                  DType input, DType output, bool accumulate) {
+                  DType input, DType output, bool accumulate, int threads = 2) {
   const auto& [m, n, k] = sizes;
   const std::string spec = std::string(a_turned ? "km" : "mk") + (b_turned ? ",nk->" : ",kn->") +
                            (c_turned ? "nm" : "mn");
@@ -101,7 +101,7 @@ void expect_exact(const WholeNumbers& sizes, bool a_turned, bool b_turned, bool 
       {filled(m, k, a_turned, WholeNumbers::a), filled(n, k, !b_turned, WholeNumbers::b)}, {before},
       input, output);
   call.call.accumulate = {accumulate};
-  call.run_cpu(2);
+  call.run_cpu(threads);
   const std::vector<double> period = sizes.period();
   const std::vector<double> c = call.output(0);
   for (std::int64_t i = 0; i < m; ++i) {
@@ -143,6 +143,15 @@ TEST(Einsum, IsExactOnWholeNumbersHoweverItIsCut) {
   }
 }
 
+// More threads than cores lose them in the middle of a tile, so that others are blocks of k ahead.
+TEST(Einsum, IsExactOnWholeNumbersHoweverFarThreadsAreApart) {
+  for (int round = 0; round < 20; ++round) {
+    for (const DType output : {DType::Float32, DType::BFloat16}) {
+      expect_exact({150, 420, 9000}, false, true, false, DType::BFloat16, output, false, 7);
+    }
+  }
+}
+
 TEST(ProductCut, CutsEverySizeItsTestsName) {
   const auto blocks = [](std::int64_t m, std::int64_t n, std::int64_t k, bool sums = true) {
     const cpu::ProductCut cut = cpu::cut_of(m, n, k, sums);
@@ -155,6 +164,7 @@ TEST(ProductCut, CutsEverySizeItsTestsName) {
   EXPECT_EQ(blocks(100, 70, 1000), (std::vector<std::int64_t>{1, 1, 1, 3}));
   EXPECT_EQ(blocks(7, 1500, 700), (std::vector<std::int64_t>{1, 3, 1, 2}));
   EXPECT_EQ(blocks(200, 75, 3700), (std::vector<std::int64_t>{1, 1, 4, 3}));
+  EXPECT_EQ(blocks(150, 420, 9000), (std::vector<std::int64_t>{1, 2, 8, 3}));
   EXPECT_EQ(blocks(3600, 300, 1601), (std::vector<std::int64_t>{2, 1, 2, 3}));
   EXPECT_EQ(blocks(3600, 300, 1601, false), (std::vector<std::int64_t>{1, 1, 2, 3}));
   EXPECT_EQ(blocks(16000, 300, 1601, false), (std::vector<std::int64_t>{2, 1, 2, 3}));

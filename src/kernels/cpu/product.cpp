@@ -1,6 +1,7 @@
 #include "kernels/cpu/product.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.hpp"
 #include "kernels/cpu/views.hpp"
@@ -42,6 +43,29 @@ std::int64_t equal_parts(std::int64_t size, std::int64_t most, std::int64_t mult
 
 Range range_of(std::int64_t index, std::int64_t part, std::int64_t size) {
   return {index * part, std::min(size, (index + 1) * part)};
+}
+
+/// Waits until `count`, which another thread advances, is `least`: for as long as a tile takes, and
+/// longer only where a thread has lost its core.
+template <typename Count>
+void wait_for(const Count& count, std::int64_t least) {
+  constexpr int kSpins = 2000;
+  for (int spin = 0;; ++spin) {
+    const std::int64_t value = count.load(std::memory_order_acquire);
+    if (value >= least) return;
+    if (spin < kSpins) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else {
+      count.wait(value, std::memory_order_acquire);
+    }
+  }
+}
+
+void advance(std::atomic<std::int64_t>& count) {
+  count.fetch_add(1, std::memory_order_release);
+  count.notify_all();
 }
 
 ProductCut cut_into(std::int64_t m, std::int64_t n, std::int64_t k, bool sums,
@@ -88,7 +112,8 @@ Product::Product(const MatrixProduct& product, const View& a, const View& b, con
            "a product over columns of a or b");
   cut();
   memory_ = listed == Listed::None ? memory() : memory_of_any_count();
-  right_ = scratch.take<float>(memory_.right);
+  done_ = scratch.take<std::int64_t>(memory_.tiles);
+  right_ = scratch.take<float>(2 * memory_.right);
   left_ = scratch.take<float>(memory_.left);
   sums_ = has_sums() ? scratch.take<float>(memory_.sums) : nullptr;
 }
@@ -96,6 +121,9 @@ Product::Product(const MatrixProduct& product, const View& a, const View& b, con
 void Product::cut() {
   cut_ = cut_into(m_, n_, k_, has_sums(), listed_ == Listed::M ? kTilesOfListed : kTiles);
   sums_of_tile_ = cut_.block_k == k_;
+  packs_ = tiles_of(cut_.block_k, cut_.pass_k) * tiles_of(cut_.block_columns, kPackColumns);
+  tiles_ =
+      tiles_of(cut_.block_rows, cut_.tile_rows) * tiles_of(cut_.block_columns, cut_.tile_columns);
 }
 
 /// What is rounded, or goes to rows here and there, is added up elsewhere first.
@@ -106,7 +134,8 @@ Product::Memory Product::memory() const {
           .left = threads_ * cut_.tile_rows * cut_.pass_k,
           .sums = !has_sums()     ? 0
                   : sums_of_tile_ ? threads_ * cut_.tile_rows * cut_.tile_columns
-                                  : cut_.block_rows * cut_.block_columns};
+                                  : cut_.block_rows * cut_.block_columns,
+          .tiles = tiles_};
 }
 
 /// At least what `memory` says of any smaller m, or k. `cut_of` rounds columns up by less than
@@ -116,6 +145,7 @@ Product::Memory Product::memory_of_any_count() const {
   const std::int64_t depth = std::min(k_, kBlockK);
   const std::int64_t columns = listed_ == Listed::M ? cut_.block_columns : n_;
   Memory most = memory();
+  most.tiles = tiles_of(m_ + simd::kStripRows, kTileRows / 2) * tiles_of(padded, kPackColumns / 2);
   most.left = threads_ * kTileRows * (listed_ == Listed::M ? cut_.pass_k : std::min(k_, kPassK));
   if (listed_ == Listed::K) {
     most.right = std::min(padded * depth, kBlock + simd::kColumnMultiple * depth);
@@ -143,37 +173,66 @@ Product Product::of(const std::int32_t* rows, std::int64_t count, std::int64_t m
   }
   part.cut();
   const Memory needed = part.memory();
-  SW_CHECK(
-      needed.right <= memory_.right && needed.left <= memory_.left && needed.sums <= memory_.sums,
-      "a product of {} x {} x {} needs more scratch than was planned for {} x {} x {}", part.m_,
-      part.n_, part.k_, m_, n_, k_);
+  SW_CHECK(needed.right <= memory_.right && needed.left <= memory_.left &&
+               needed.sums <= memory_.sums && needed.tiles <= memory_.tiles,
+           "a product of {} x {} x {} needs more scratch than was planned for {} x {} x {}",
+           part.m_, part.n_, part.k_, m_, n_, k_);
   return part;
 }
 
-void Product::run(Team& team) const {
-  for (std::int64_t row = 0; row < m_; row += cut_.block_rows) {
-    for (std::int64_t column = 0; column < n_; column += cut_.block_columns) {
-      for (std::int64_t k = 0; k < k_; k += cut_.block_k) {
-        run_block(team, {.rows = {row, std::min(m_, row + cut_.block_rows)},
-                         .columns = {column, std::min(n_, column + cut_.block_columns)},
-                         .k = {k, std::min(k_, k + cut_.block_k)}});
-      }
-    }
-  }
+std::int64_t Product::blocks() const {
+  return tiles_of(m_, cut_.block_rows) * tiles_of(n_, cut_.block_columns) *
+         tiles_of(k_, cut_.block_k);
 }
 
-void Product::run_block(Team& team, const Block& block) const {
-  const std::int64_t packs =
-      tiles_of(block.k.size(), cut_.pass_k) * tiles_of(block.columns.size(), kPackColumns);
-  const std::int64_t tiles = tiles_of(block.rows.size(), cut_.tile_rows) *
-                             tiles_of(block.columns.size(), cut_.tile_columns);
+/// The parts of a sum follow each other.
+Product::Block Product::block(std::int64_t index) const {
+  const std::int64_t deep = tiles_of(k_, cut_.block_k);
+  const std::int64_t across = tiles_of(n_, cut_.block_columns);
+  return {.rows = range_of(index / deep / across, cut_.block_rows, m_),
+          .columns = range_of(index / deep % across, cut_.block_columns, n_),
+          .k = range_of(index % deep, cut_.block_k, k_)};
+}
+
+/// Tasks that are over, of even blocks and of odd ones.
+struct Product::Progress {
+  alignas(64) std::atomic<std::int64_t> packed[2] = {0, 0};
+  alignas(64) std::atomic<std::int64_t> multiplied[2] = {0, 0};
+};
+
+void Product::run(Team& team) const {
+  Progress progress;
+  std::fill_n(done_, tiles_, 0);
+  const std::int64_t tasks = blocks() * (packs_ + tiles_);
   if (m_ * n_ * k_ <= kAlone) {
-    for (std::int64_t task = 0; task < packs; ++task) pack_right(block, task);
-    for (std::int64_t tile = 0; tile < tiles; ++tile) multiply(block, tile, 0);
+    for (std::int64_t task = 0; task < tasks; ++task) run_task(task, 0, progress);
     return;
   }
-  for_tiles(team, packs, [&](std::int64_t task, int) { pack_right(block, task); });
-  for_tiles(team, tiles, [&](std::int64_t tile, int thread) { multiply(block, tile, thread); });
+  for_tiles(team, tasks, [&](std::int64_t task, int thread) { run_task(task, thread, progress); });
+}
+
+float* Product::right(std::int64_t index) const { return right_ + index % 2 * memory_.right; }
+
+void Product::run_task(std::int64_t index, int thread, Progress& progress) const {
+  const std::int64_t number = index / (packs_ + tiles_);
+  const std::int64_t task = index % (packs_ + tiles_);
+  const std::int64_t before = number / 2;  // blocks of the same parity
+  std::atomic<std::int64_t>& packed = progress.packed[number % 2];
+  std::atomic<std::int64_t>& multiplied = progress.multiplied[number % 2];
+  if (task < packs_) {
+    wait_for(multiplied, before * tiles_);
+    pack_right(block(number), right(number), task);
+    advance(packed);
+    return;
+  }
+  const std::int64_t tile = task - packs_;
+  const std::atomic_ref<std::int64_t> done(done_[tile]);
+  wait_for(packed, (before + 1) * packs_);
+  wait_for(done, number);
+  multiply(block(number), right(number), tile, thread);
+  done.store(number + 1, std::memory_order_release);
+  done.notify_all();
+  advance(multiplied);
 }
 
 simd::Unpacked Product::Operand::part(Range outer, Range k) const {
@@ -190,20 +249,21 @@ simd::Unpacked Product::Operand::part(Range outer, Range k) const {
 }
 
 /// A block is laid out pass by pass, and strip by strip within a pass.
-void Product::pack_right(const Block& block, std::int64_t task) const {
-  const std::int64_t across = tiles_of(block.columns.size(), kPackColumns);
+void Product::pack_right(const Block& block, float* to, std::int64_t task) const {
+  const std::int64_t across = tiles_of(cut_.block_columns, kPackColumns);
   const Range columns = range_of(task % across, kPackColumns, block.columns.size());
   const Range k = range_of(task / across, cut_.pass_k, block.k.size());
+  if (columns.size() <= 0 || k.size() <= 0) return;
   const std::int64_t padded = round_up(block.columns.size(), simd::kColumnMultiple);
   simd::pack_right(b_.part({block.columns.begin + columns.begin, block.columns.begin + columns.end},
                            {block.k.begin + k.begin, block.k.begin + k.end}),
-                   right_ + k.begin * padded + columns.begin * k.size());
+                   to + k.begin * padded + columns.begin * k.size());
 }
 
 /// What this thread will probably pack after pass `k` of a tile: the next pass, or the first one of
 /// a tile that no other thread has begun.
 simd::Unpacked Product::next_left(const Block& block, std::int64_t index, std::int64_t k) const {
-  const std::int64_t across = tiles_of(block.columns.size(), cut_.tile_columns);
+  const std::int64_t across = tiles_of(cut_.block_columns, cut_.tile_columns);
   std::int64_t from = k + cut_.pass_k;
   if (from >= block.k.size()) {
     from = 0;
@@ -216,10 +276,12 @@ simd::Unpacked Product::next_left(const Block& block, std::int64_t index, std::i
                  {block.k.begin + pass.begin, block.k.begin + pass.end});
 }
 
-void Product::multiply(const Block& block, std::int64_t index, int thread) const {
-  const std::int64_t across = tiles_of(block.columns.size(), cut_.tile_columns);
+void Product::multiply(const Block& block, const float* packed, std::int64_t index,
+                       int thread) const {
+  const std::int64_t across = tiles_of(cut_.block_columns, cut_.tile_columns);
   const Range rows = range_of(index / across, cut_.tile_rows, block.rows.size());
   const Range columns = range_of(index % across, cut_.tile_columns, block.columns.size());
+  if (rows.size() <= 0 || columns.size() <= 0) return;
   const std::int64_t first_row = block.rows.begin + rows.begin;
   const std::int64_t first_column = block.columns.begin + columns.begin;
   float* left = left_ + thread * cut_.tile_rows * cut_.pass_k;
@@ -244,7 +306,7 @@ void Product::multiply(const Block& block, std::int64_t index, int thread) const
                             {from, from + tile.depth}),
                     left);
     tile.next = next_left(block, index, k);
-    tile.right = right_ + k * padded + columns.begin * tile.depth;
+    tile.right = packed + k * padded + columns.begin * tile.depth;
     simd::multiply_tile(tile);
     tile.add = true;
   }

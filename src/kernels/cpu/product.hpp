@@ -11,11 +11,16 @@
 /// packed by the thread that needs it.
 ///
 ///   for each block of the result and of k
-///     pack b's part                                      all threads, then all wait
+///     pack b's part                                      all threads
 ///     for each tile: some rows, some columns             one thread each
 ///       for each pass over some k
 ///         pack a's part                                  stays in a second-level cache
 ///         for each strip of columns, each strip of rows  one register tile
+///
+/// All of it is one sequence of tasks that threads take in order. A task waits for earlier ones
+/// only: a tile for its block of b, and for its own part of the result; packing for the tiles that
+/// read what it overwrites, two blocks ago. So a thread that is done with a block goes on to the
+/// next.
 ///
 /// Cuts depend on sizes alone and every element adds up its k in one order: threads change no bit.
 ///
@@ -60,12 +65,15 @@ class Product {
     const std::int32_t* listed = nullptr;
     [[nodiscard]] simd::Unpacked part(Range outer, Range k) const;
   };
-  /// Numbers of scratch: a block of b, passes of tiles, sums.
+  /// Numbers of scratch: a block of b, passes of tiles, sums, tiles of a block.
   struct Memory {
     std::int64_t right = 0;
     std::int64_t left = 0;
     std::int64_t sums = 0;
+    std::int64_t tiles = 0;
   };
+  /// How far the threads are.
+  struct Progress;
   struct Block {
     Range rows;
     Range columns;
@@ -76,9 +84,12 @@ class Product {
   [[nodiscard]] bool has_sums() const;
   [[nodiscard]] Memory memory() const;
   [[nodiscard]] Memory memory_of_any_count() const;
-  void run_block(Team& team, const Block& block) const;
-  void pack_right(const Block& block, std::int64_t task) const;
-  void multiply(const Block& block, std::int64_t index, int thread) const;
+  [[nodiscard]] std::int64_t blocks() const;
+  [[nodiscard]] Block block(std::int64_t index) const;
+  void run_task(std::int64_t index, int thread, Progress& progress) const;
+  [[nodiscard]] float* right(std::int64_t index) const;
+  void pack_right(const Block& block, float* to, std::int64_t task) const;
+  void multiply(const Block& block, const float* packed, std::int64_t index, int thread) const;
   [[nodiscard]] simd::Unpacked next_left(const Block& block, std::int64_t index,
                                          std::int64_t k) const;
 
@@ -93,8 +104,11 @@ class Product {
   const std::int32_t* c_rows_ = nullptr;
   bool add_;
   ProductCut cut_;
+  std::int64_t packs_ = 0;  ///< packing tasks of a block, and ...
+  std::int64_t tiles_ = 0;  ///< ... tiles; smaller blocks have idle ones
   Memory memory_ = {};
-  float* right_ = nullptr;
+  std::int64_t* done_ = nullptr;  ///< blocks that each tile has added
+  float* right_ = nullptr;        ///< two blocks of b
   float* left_ = nullptr;
   float* sums_ = nullptr;      ///< of a bfloat16 or listed result: of a block, or ...
   bool sums_of_tile_ = false;  ///< ... of a tile per thread, where k is one block
