@@ -18,11 +18,6 @@ struct Missing {
 
 // The one list of what is not built yet; whoever builds it removes the line.
 const Missing kMissing[] = {
-    {"parallel.pipeline", "asynchronous pipelining with weight stashing",
-     [](const RunOptions& o) {
-       return o.parallel.pipeline == PipelineSchedule::PipeDream ||
-              o.parallel.pipeline == PipelineSchedule::PipeDream2BW;
-     }},
     {"parallel.communicator", "this communicator",
      [](const RunOptions& o) {
        return o.parallel.communicator != Backend::Local && o.parallel.communicator != Backend::Shm;

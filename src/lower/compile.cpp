@@ -71,6 +71,46 @@ PipelineOrder order_of(const CompileOptions& options, const Stages& stages) {
       micro_batches);
 }
 
+/// What an asynchronous pipeline cannot honour, or does not do yet.
+void check_asynchronous(const CompileOptions& options, const std::vector<std::vector<int>>& homes) {
+  const ParallelOptions& parallel = options.parallel;
+  const char* name =
+      parallel.pipeline == PipelineSchedule::PipeDream ? "pipedream" : "pipedream_2bw";
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(fmt::format("parallel.pipeline = \"{}\": {}", name, what));
+  };
+  if (parallel.layout.pp == 1) {
+    refuse("one stage waits for no other; it needs parallel.pp of at least 2");
+  }
+  if (options.optimizer.gradient_clip > 0) {
+    refuse(
+        fmt::format("optimizer.gradient_clip = {} needs the gradients of all stages before any "
+                    "is used, and stages do not wait for each other; set it to 0",
+                    options.optimizer.gradient_clip));
+  }
+  if (std::any_of(homes.begin(), homes.end(),
+                  [](const std::vector<int>& stages) { return stages.size() > 1; })) {
+    refuse(
+        "a tied embedding is on the first and the last stage, which update at different times; "
+        "untie it (model.config.tie_word_embeddings = false)");
+  }
+  const ModelConfig& model = options.model;
+  if (model.balance_loss > 0 || model.z_loss > 0 || model.balance_bias > 0) {
+    refuse(
+        "model.balance_loss, z_loss and balance_bias count a window and not an update; set them to "
+        "0");
+  }
+  if (parallel.zero >= 2 && parallel.layout.dp * parallel.layout.cp > 1) {
+    refuse(fmt::format("parallel.zero = {} would gather every version; use 0 or 1", parallel.zero));
+  }
+  if (parallel.offload != Offload::None) {
+    refuse("parallel.offload would copy every version; set it to none");
+  }
+  if (parallel.reduce_gradients == ReduceGradients::MicroBatch) {
+    refuse("gradients are reduced once an update; set parallel.reduce_gradients to window");
+  }
+}
+
 }  // namespace
 
 bool matches(std::string_view pattern, std::string_view name) {
@@ -112,6 +152,21 @@ Compilation::Compilation(CompileOptions options)
     sharded_ = sharded_forward_;
   }
   find_homes();
+  if (options_.train && options_.parallel.pipeline_file.empty()) {
+    if (is_asynchronous(options_.parallel.pipeline)) {
+      check_asynchronous(options_, homes_);
+    }
+    update_ = update_rule(options_.parallel.pipeline, stages_, order_,
+                          static_cast<int>(options_.accumulation));
+  }
+}
+
+int Compilation::updates_per_window() const {
+  return update_.updates(static_cast<int>(options_.accumulation));
+}
+
+std::int64_t Compilation::rows_per_update() const {
+  return rows_per_window() / updates_per_window();
 }
 
 std::int64_t Compilation::rows_per_micro_batch() const {
@@ -128,6 +183,11 @@ Range Compilation::rows(int rank) const {
     sharding[static_cast<std::size_t>(axis)] = shard(0);
   }
   return local_box({rows_per_micro_batch()}, sharding, mesh_, mesh_.coordinates(rank)).front();
+}
+
+int Compilation::stage(int rank) const {
+  const int pp = mesh_.find("pp");
+  return pp < 0 ? 0 : mesh_.coordinates(rank)[static_cast<std::size_t>(pp)];
 }
 
 std::vector<std::int64_t> Compilation::column_order() const {
@@ -185,6 +245,7 @@ StatePlan Compilation::state(int rank) const {
   state.gradient_precision = options_.gradient_precision;
   state.offload = options_.parallel.offload;
   state.train = options_.train;
+  state.updates = updates_per_window();
   state.moments = options_.optimizer.name == OptimizerName::AdamW ? 2
                   : options_.optimizer.momentum > 0               ? 1
                                                                   : 0;
@@ -266,6 +327,12 @@ std::vector<std::string> Compilation::notes() const {
         "layers per segment: {}; most micro-batches whose activations a stage holds: {}",
         fmt::join(stages_.layers, ", "), fmt::join(live_micro_batches(order_), ", ")));
   }
+  if (update_.asynchronous()) {
+    notes.push_back(fmt::format(
+        "asynchronous: a window of {} updates, which stages make on their own; it is not "
+        "synchronous training, and the pipeline empties at the end of every window",
+        updates_per_window()));
+  }
   for (const ShardedStep& step : sharded_.steps) {
     if (step.kind == ShardedStep::Kind::Move && step.move.detour) {
       notes.push_back(fmt::format(
@@ -278,7 +345,9 @@ std::vector<std::string> Compilation::notes() const {
 }
 
 Program Compilation::training(int rank) const {
-  Program program = lower_training(joint_, sharded_, state(rank), rank, lower_options());
+  LowerOptions lower = lower_options();
+  lower.update = update_;
+  Program program = lower_training(joint_, sharded_, state(rank), rank, lower);
   program.notes = notes();
   return program;
 }

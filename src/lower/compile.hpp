@@ -55,9 +55,16 @@ class Compilation {
   [[nodiscard]] std::vector<std::int64_t> column_order() const;
   /// Columns, in that order, that `rank` holds.
   [[nodiscard]] Range columns(int rank) const;
+  /// The pipeline stage that `rank` works in.
+  [[nodiscard]] int stage(int rank) const;
   /// Sequences of one micro-batch over all data-parallel ranks, and of a window.
   [[nodiscard]] std::int64_t rows_per_micro_batch() const;
   [[nodiscard]] std::int64_t rows_per_window() const;
+  /// More than one in an asynchronous pipeline.
+  [[nodiscard]] int updates_per_window() const;
+  [[nodiscard]] bool asynchronous() const { return update_.asynchronous(); }
+  /// Rows of a window, in order, whose gradients an update adds up.
+  [[nodiscard]] std::int64_t rows_per_update() const;
   /// Model FLOPs of one window (6 · parameters + 12 · layers · width · sequence, a token): the
   /// field's formula, for the MFU.
   [[nodiscard]] double model_flops_per_window() const;
@@ -74,6 +81,7 @@ class Compilation {
   Mesh mesh_;
   Stages stages_;
   PipelineOrder order_;
+  UpdateRule update_;
   std::vector<std::vector<int>> homes_;
   ModelGraph joint_;
   ShardedGraph sharded_;

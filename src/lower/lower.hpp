@@ -5,6 +5,7 @@
 #include "lower/schedule.hpp"
 #include "lower/stages.hpp"
 #include "lower/state.hpp"
+#include "lower/update_rule.hpp"
 #include "mesh/layout.hpp"
 #include "optim/options.hpp"
 
@@ -22,6 +23,7 @@ struct LowerOptions {
   int prefetch = 1;                   ///< units gathered ahead of their use, level 3
   bool reshard_after_forward = true;  ///< level 3: units are gathered again for the backward
   double expert_buffer = 2;           ///< room for routed slots, in even loads
+  UpdateRule update;
   OptimizerOptions optimizer;
   double balance_bias = 0;  ///< by which an update moves biases of routers
   /// Whether weight decay applies to a parameter, by name.

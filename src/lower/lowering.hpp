@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -18,6 +19,8 @@ class Lowering {
   Lowering(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state, int rank,
            const LowerOptions& options);
 
+  /// What the host writes and reads of each update.
+  void place_update_operands();
   /// Count of valid labels: reduced, and turned into what the loss divides by.
   void emit_count();
   /// The micro-batches: what this rank's stage does, in its order. Gradients of parameters go into
@@ -33,6 +36,9 @@ class Lowering {
   void emit_sums();
   /// Norm, verdict, update, and the gathering of parameters.
   void emit_update();
+  /// In an asynchronous pipeline, where stages have made their updates: their norms and verdicts
+  /// over all stages, for the host to read.
+  void emit_verdicts();
   /// Steps only until the logits are there; returns where.
   Operand emit_until_logits();
   /// Data edges, memory map, verification.
@@ -49,9 +55,13 @@ class Lowering {
                     Category category);
   void find_sums();
   [[nodiscard]] Operand& host_sum(WindowSum sum);
+  [[nodiscard]] std::int64_t row_of(const Value& summand) const;
   void find_last_uses_and_lanes();
   Operand place_output(const ShardedStep& step, std::size_t index, std::size_t at);
-  Placed parameter_operand(CopyId copy) const;
+  [[nodiscard]] Placed parameter_operand(CopyId copy) const;
+  [[nodiscard]] int updates() const { return options_.update.updates(options_.micro_batches); }
+  /// The part of a host operand that belongs to an update of the window.
+  [[nodiscard]] Operand of_update(const Operand& all, int update, const Shape& shape) const;
   [[nodiscard]] Shape local_shape(CopyId copy) const;
   [[nodiscard]] Shape local_start(CopyId copy) const;
   /// As `local_shape`, but of routed slots the number that a rank has if all experts are chosen
@@ -188,12 +198,24 @@ class Lowering {
   [[nodiscard]] KeysAndValues ring_buffers(const ShardedStep& step, const std::string& what,
                                            DType dtype);
 
+  // asynchronous.cpp
+  [[nodiscard]] bool completes_update(const PipelineAction& action) const;
+  void emit_stage_update(int update, std::span<const PipelineAction> later);
+  [[nodiscard]] std::set<std::size_t> units_read(const PipelineAction& action) const;
+  void stash_weights(std::span<const PipelineAction> later);
+  void use_version(int version);
+  [[nodiscard]] int version_used(const PipelineAction& action) const;
+
   // window.cpp
+  [[nodiscard]] Operand norm_words(int update) const;
+  void emit_squares(int update);
+  void emit_verdict(int update, bool with_loss);
+  void emit_new_weights(int update);
   void emit_all_reduce(const std::string& name, const std::vector<int>& axes,
                        const Operand& operand);
   void zero_unwritten(WindowSum sum);
   [[nodiscard]] Operand sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count);
-  void emit_optimizer(const Unit& unit);
+  void emit_optimizer(const Unit& unit, int update);
   Instruction weight_gather(const std::vector<std::size_t>& units);
   [[nodiscard]] Operand unit_range(BufferId buffer, std::int64_t begin, std::int64_t count,
                                    DType dtype) const;
@@ -211,6 +233,7 @@ class Lowering {
   // reduce.cpp
   struct RawGradients;
   [[nodiscard]] int rounds(const Unit& unit) const;
+  std::vector<Instruction> reductions_of_update();
   void check_gradients_in_place() const;
   RawGradients raw_gradients(int round);
   void prepare_raw(std::size_t u, const RawGradients& raw,
@@ -261,6 +284,9 @@ class Lowering {
       written_sums_;                   ///< rows, by an earlier layer or micro-batch of this rank
   std::vector<int> gradient_written_;  ///< per gradient: the micro-batch that last wrote or added
                                        ///< to its accumulator, -1
+  int version_ = 0;  ///< of this stage's weights: updates so far in an asynchronous pipeline
+  std::map<int, std::vector<BufferId>> stashed_;  ///< earlier ones, per unit
+  int used_version_ = 0;                          ///< by the action being emitted
   std::map<std::pair<std::vector<int>, StreamId>, GroupId> groups_;
   std::vector<std::vector<std::size_t>> update_order_;  ///< buckets of unit indices, in the order
                                                         ///< in which their gradients are reduced

@@ -209,7 +209,7 @@ void Lowering::emit_load(const ShardedStep& step) {
   Placed& placed = placed_[static_cast<std::size_t>(step.to)];
   placed.shared = true;
   if (id == model_.count) {
-    placed.operand = program_.host.count;
+    placed.operand = of_update(program_.host.count, options_.update.update_of(micro_batch_), {});
     return;
   }
   if (id == model_.dropout_key) {
@@ -316,7 +316,8 @@ bool Lowering::accumulates(int gradient) {
   int& written = gradient_written_[static_cast<std::size_t>(gradient)];
   const ValueId parameter = sharded_.gradients[static_cast<std::size_t>(gradient)].parameter;
   const Unit& unit = state_.units[member_of_.at(parameter).first];
-  const bool there = rounds(unit) > 1 ? written == micro_batch_ : written >= 0;
+  const bool there =
+      written >= (rounds(unit) > 1 ? micro_batch_ : options_.update.first_of_update(micro_batch_));
   written = micro_batch_;
   return there;
 }
@@ -368,7 +369,7 @@ void Lowering::emit_compute(const ShardedStep& step, std::size_t at) {
     if (gradient >= 0) {
       call.accumulate[i] = accumulates(gradient);
     } else if (const Value& made = value(step.outputs[i]); made.sum.has_value()) {
-      call.accumulate[i] = !written_sums_.insert({*made.sum, made.sum_row}).second;
+      call.accumulate[i] = !written_sums_.insert({*made.sum, row_of(made)}).second;
     }
   }
   const double flops =

@@ -34,8 +34,9 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
       gradient_of_copy_[static_cast<std::size_t>(id)] = static_cast<int>(g);
     }
   }
-  program_.host.valid_count = {state.scalars_count, 0, DType::Int64, {1}};
-  program_.host.count = {state.count, 0, DType::Float32, {}};
+  program_.host.valid_count = {state.scalars_count, 0, DType::Int64, {updates()}};
+  program_.host.count = {state.count, 0, DType::Float32,
+                         updates() == 1 ? Shape{} : Shape{updates()}};
   if (model.dropout_key >= 0) {
     program_.host.dropout_key = {state.dropout_key, 0, DType::Int64, {2}};
   }
@@ -62,12 +63,20 @@ Operand& Lowering::host_sum(WindowSum sum) {
   throw InternalError("an unknown sum");
 }
 
+/// Where a window's sum takes it up: of the loss, in its update's row.
+std::int64_t Lowering::row_of(const Value& summand) const {
+  return summand.sum == WindowSum::Loss ? options_.update.update_of(micro_batch_) : summand.sum_row;
+}
+
 /// Those of this graph: an evaluation has fewer than the training whose State it shares.
 void Lowering::find_sums() {
   for (CopyId id = 0; id < static_cast<CopyId>(sharded_.copies.size()); ++id) {
     if (value(id).sum.has_value()) {
       const WindowSum sum = *value(id).sum;
       host_sum(sum) = state_.sums.at(sum);
+      if (sum == WindowSum::Loss && updates() == 1) {
+        host_sum(sum).shape = {};  // an evaluation, where training has several updates a window
+      }
       const auto [first, added] = sums_.try_emplace(sum, id);
       SW_CHECK(copy(id).sharding == copy(first->second).sharding, "{} and {} do not lie alike",
                value(id).name, value(first->second).name);
@@ -150,6 +159,10 @@ Shape Lowering::local_start(CopyId id) const {
   return start;
 }
 
+Operand Lowering::of_update(const Operand& all, int update, const Shape& shape) const {
+  return {all.buffer, all.offset + update * elements(shape) * size_of(all.dtype), all.dtype, shape};
+}
+
 Operand Lowering::transient(const std::string& name, DType dtype, const Shape& shape, Lane lane,
                             Category category) {
   const Category kind = lane == Lane::Window ? Category::Communication : category;
@@ -162,8 +175,12 @@ Lowering::Placed Lowering::parameter_operand(CopyId id) const {
   const auto [unit, member] = member_of_.at(copy(id).value);
   const Unit& in = state_.units[unit];
   const DType dtype = state_.options.precision;
+  const auto stashed = stashed_.find(used_version_);
+  // Of an earlier version that is not there nothing reads this unit.
+  const BufferId weights =
+      stashed == stashed_.end() || stashed->second[unit] < 0 ? in.weights : stashed->second[unit];
   // As if the whole unit were there: gather_weights makes it so.
-  return {{in.weights, in.members[member].offset * size_of(dtype), dtype, local_shape(id)}, true};
+  return {{weights, in.members[member].offset * size_of(dtype), dtype, local_shape(id)}, true};
 }
 
 /// Where an output goes: into its gradient's accumulator, in place of an input that nobody needs
@@ -181,7 +198,7 @@ Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::
     return {in.gradients, in.members[member].offset * size_of(accumulator), accumulator, shape};
   }
   if (value(id).sum.has_value()) {
-    return sum_rows(*value(id).sum, value(id).sum_row, 1);
+    return sum_rows(*value(id).sum, row_of(value(id)), 1);
   }
   const Operator& definition = *model_.graph.op(step.op).definition;
   if (index == 0 && definition.in_place >= 0) {

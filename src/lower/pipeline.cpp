@@ -137,6 +137,10 @@ void Lowering::emit_actions(const PipelineOrder& order) {
     }
     emit_action(actions[i]);
     emit_sends(actions[i]);
+    if (completes_update(actions[i])) {
+      emit_stage_update(options_.update.update_of(actions[i].micro_batch),
+                        std::span(actions).subspan(i + 1));
+    }
   }
   waiting_.clear();
   micro_batch_ = -1;
@@ -166,6 +170,7 @@ bool Lowering::only_for_weights(const ShardedStep& step) const {
 void Lowering::emit_action(const PipelineAction& action) {
   micro_batch_ = action.micro_batch;
   std::swap(placed_, waiting_.at(micro_batch_));
+  use_version(version_used(action));
   const std::size_t begin = program_.instructions.size();
   for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
     if (belongs(at, action)) {

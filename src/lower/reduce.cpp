@@ -200,6 +200,22 @@ void Lowering::insert_gradient_reductions() {
   insertions.apply(program_.instructions);
 }
 
+/// Of an update in an asynchronous pipeline, whose stage has written its gradients in place.
+std::vector<Instruction> Lowering::reductions_of_update() {
+  RawGradients raw;
+  for (const Unit& unit : state_.units) {
+    raw.buffer.push_back(unit.gradients);
+  }
+  raw.first = raw.last = std::vector<std::size_t>(state_.units.size(), 0);
+  update_order_ = buckets(raw);
+  std::vector<Instruction> result;
+  for (const std::vector<std::size_t>& bucket : update_order_) {
+    std::vector<Instruction> reductions = bucket_reductions(bucket, raw, 0);
+    std::move(reductions.begin(), reductions.end(), std::back_inserter(result));
+  }
+  return result;
+}
+
 /// A weight that two stages use: what each has of its gradient, reduced over the data axes, is
 /// added up. Last of all, for the last stage has it long before the first, which still waits for
 /// other gradients from there.

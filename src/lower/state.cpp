@@ -82,15 +82,16 @@ class Planner {
     const auto scalar = [&](const char* name, Lane lane, std::int64_t bytes) {
       return add(name, Category::Workspace, lane, bytes);
     };
-    plan_.scalars_count = scalar("valid_count", lane_, 8);
-    plan_.count = scalar("count", Lane::Private, 4);
+    const std::int64_t updates = plan_.options.updates;
+    plan_.scalars_count = scalar("valid_count", lane_, updates * 8);
+    plan_.count = scalar("count", Lane::Private, updates * 4);
     make_sums();
     make_router_bias();
     plan_.dropout_key = scalar("dropout_key", Lane::Private, 16);
     if (plan_.options.train) {
-      plan_.norm_words = scalar("norm_words", lane_, std::int64_t{8} * kernels::ExactSum::kWords);
-      plan_.settings = scalar("settings", Lane::Private, std::int64_t{8} * kSettings);
-      plan_.verdict = scalar("verdict", Lane::Private, std::int64_t{8} * kVerdict);
+      plan_.norm_words = scalar("norm_words", lane_, updates * 8 * kernels::ExactSum::kWords);
+      plan_.settings = scalar("settings", Lane::Private, updates * 8 * kSettings);
+      plan_.verdict = scalar("verdict", Lane::Private, updates * 8 * kVerdict);
     }
   }
 
@@ -100,7 +101,9 @@ class Planner {
         Operand& sum = plan_.sums[*value.sum];
         const std::int64_t rows = sum.shape.empty() ? 0 : sum.shape.front();
         sum = {-1, 0, value.dtype, value.shape};
-        if (*value.sum != WindowSum::Loss) {
+        if (*value.sum == WindowSum::Loss) {
+          sum.shape = plan_.options.updates == 1 ? Shape{} : Shape{plan_.options.updates};
+        } else {
           sum.shape.insert(sum.shape.begin(), std::max(rows, value.sum_row + 1));
         }
       }

@@ -67,6 +67,7 @@ struct StateOptions {
   Offload offload = Offload::None;
   int moments = 2;    ///< optimizer state tensors per parameter
   bool train = true;  ///< false: weights only (a program that generates)
+  int updates = 1;    ///< of a window: more than one under an asynchronous pipeline
   /// Per parameter of the graph: the pipeline stages that use it, ascending. A tied weight has two
   /// homes; the first owns it.
   std::vector<std::vector<int>> homes;

@@ -28,13 +28,15 @@ void Lowering::emit_all_reduce(const std::string& name, const std::vector<int>& 
 
 void Lowering::emit_count() {
   emit_all_reduce("valid tokens", state_.data().axes, program_.host.valid_count);
-  Instruction finish;
-  finish.name = "count";
-  finish.phase = Phase::Window;
-  finish.work = WindowWork{WindowKind::FinishCount};
-  finish.inputs = {program_.host.valid_count};
-  finish.outputs = {program_.host.count};
-  emit(std::move(finish));
+  for (int update = 0; update < updates(); ++update) {
+    Instruction finish;
+    finish.name = "count";
+    finish.phase = Phase::Window;
+    finish.work = WindowWork{WindowKind::FinishCount};
+    finish.inputs = {of_update(program_.host.valid_count, update, {1})};
+    finish.outputs = {of_update(program_.host.count, update, {})};
+    emit(std::move(finish));
+  }
 }
 
 /// Over the axes on which what was added is Partial, and over the stages: zero where others have
@@ -86,10 +88,19 @@ Operand Lowering::sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count
   return rows;
 }
 
-void Lowering::emit_update() {
-  program_.host.settings = {state_.settings, 0, DType::Float64, {kSettings}};
-  program_.host.verdict = {state_.verdict, 0, DType::Float64, {kVerdict}};
-  const Operand words{state_.norm_words, 0, DType::UInt64, {kernels::ExactSum::kWords}};
+void Lowering::place_update_operands() {
+  const auto shape = [&](int length) {
+    return updates() == 1 ? Shape{length} : Shape{updates(), length};
+  };
+  program_.host.settings = {state_.settings, 0, DType::Float64, shape(kSettings)};
+  program_.host.verdict = {state_.verdict, 0, DType::Float64, shape(kVerdict)};
+}
+
+Operand Lowering::norm_words(int update) const {
+  return of_update({state_.norm_words, 0, DType::UInt64, {}}, update, {kernels::ExactSum::kWords});
+}
+
+void Lowering::emit_squares(int update) {
   Instruction squares;
   squares.name = "gradient squares";
   squares.phase = Phase::Window;
@@ -99,8 +110,26 @@ void Lowering::emit_update() {
       squares.inputs.push_back(state_.gradients(*piece.unit, piece.place()));
     }
   }
-  squares.outputs = {words};
+  squares.outputs = {norm_words(update)};
   emit(std::move(squares));
+}
+
+void Lowering::emit_verdict(int update, bool with_loss) {
+  Instruction finish;
+  finish.name = "verdict";
+  finish.phase = Phase::Window;
+  finish.work = WindowWork{WindowKind::FinishNorm};
+  finish.inputs = {norm_words(update), of_update(program_.host.settings, update, {kSettings})};
+  if (with_loss) {
+    finish.inputs.push_back(of_update(program_.host.loss, update, {}));
+  }
+  finish.outputs = {of_update(program_.host.verdict, update, {kVerdict})};
+  emit(std::move(finish));
+}
+
+void Lowering::emit_update() {
+  const Operand words = norm_words(0);
+  emit_squares(0);
   if (has_collectives()) {
     Instruction reduce;
     reduce.name = "gradient norm";
@@ -111,13 +140,7 @@ void Lowering::emit_update() {
     reduce.outputs = {words};
     emit(std::move(reduce));
   }
-  Instruction finish;
-  finish.name = "verdict";
-  finish.phase = Phase::Window;
-  finish.work = WindowWork{WindowKind::FinishNorm};
-  finish.inputs = {words, program_.host.settings, program_.host.loss};
-  finish.outputs = {program_.host.verdict};
-  emit(std::move(finish));
+  emit_verdict(0, true);
   if (state_.router_bias.buffer >= 0) {
     Instruction move;
     move.name = "router bias";
@@ -127,9 +150,14 @@ void Lowering::emit_update() {
     move.outputs = {state_.router_bias};
     emit(std::move(move));
   }
+  emit_new_weights(0);
+}
+
+/// Optimizer and gathering, in the order in which gradients were reduced.
+void Lowering::emit_new_weights(int update) {
   for (const std::vector<std::size_t>& bucket : update_order_) {
     for (const std::size_t unit : bucket) {
-      emit_optimizer(state_.units[unit]);
+      emit_optimizer(state_.units[unit], update);
       emit_updated_weights(state_.units[unit]);
     }
     const bool sliced = state_.group(state_.units[bucket.front()]).shard.size() > 1;
@@ -145,7 +173,7 @@ void Lowering::emit_update() {
 }
 
 /// Every range of the unit that this rank updates: its slice under ZeRO, else all of it.
-void Lowering::emit_optimizer(const Unit& unit) {
+void Lowering::emit_optimizer(const Unit& unit, int update) {
   const OptimizerOptions& optimizer = options_.optimizer;
   const Range mine = state_.optimizer_range(unit);
   OptimizerWork work;
@@ -159,7 +187,8 @@ void Lowering::emit_optimizer(const Unit& unit) {
   Instruction instruction;
   instruction.name = "update " + unit.name;
   instruction.phase = Phase::Window;
-  instruction.inputs = {program_.host.settings, program_.host.verdict};
+  instruction.inputs = {of_update(program_.host.settings, update, {kSettings}),
+                        of_update(program_.host.verdict, update, {kVerdict})};
   for (const UnitMember& member : unit.members) {
     const Range part = part_in(member, mine);
     if (part.size() == 0) {
@@ -213,8 +242,14 @@ Program Lowering::finish(std::string name) {
 Program lower_training(const ModelGraph& model, const ShardedGraph& sharded, const StatePlan& state,
                        int rank, const LowerOptions& options) {
   Lowering lowering(model, sharded, state, rank, options);
+  lowering.place_update_operands();
   lowering.emit_count();
   lowering.emit_actions(options.order);
+  if (options.update.asynchronous()) {
+    lowering.emit_sums();
+    lowering.emit_verdicts();
+    return lowering.finish("train");
+  }
   lowering.gather_weights();
   lowering.insert_gradient_reductions();
   lowering.emit_tied_reductions();

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "lower/schedule.hpp"
+#include "lower/update_rule.hpp"
 #include "plan/account_rules.hpp"
 
 namespace sw::accounts {
@@ -86,11 +86,13 @@ struct Drawn {
   const char* name;
   PipelineSchedule schedule;
 };
-constexpr std::array<Drawn, 5> kDrawn{{{"gpipe", PipelineSchedule::GPipe},
+constexpr std::array<Drawn, 7> kDrawn{{{"gpipe", PipelineSchedule::GPipe},
                                        {"1f1b", PipelineSchedule::OneForwardOneBackward},
                                        {"interleaved", PipelineSchedule::Interleaved},
                                        {"zero_bubble", PipelineSchedule::ZeroBubble},
-                                       {"zero_bubble_v", PipelineSchedule::ZeroBubbleV}}};
+                                       {"zero_bubble_v", PipelineSchedule::ZeroBubbleV},
+                                       {"pipedream", PipelineSchedule::PipeDream},
+                                       {"pipedream_2bw", PipelineSchedule::PipeDream2BW}}};
 
 char letter(PipelineAction::Kind kind) {
   switch (kind) {
@@ -115,7 +117,7 @@ void draw(const Inputs& in, Outputs& out) {
   if (found == kDrawn.end()) {
     in.reject(
         fmt::format("there is no schedule {}; there are gpipe, 1f1b, interleaved, "
-                    "zero_bubble, zero_bubble_v",
+                    "zero_bubble, zero_bubble_v, pipedream, pipedream_2bw",
                     name));
   }
   if (v > 1 && found->schedule != PipelineSchedule::Interleaved) {
@@ -154,6 +156,16 @@ void draw(const Inputs& in, Outputs& out) {
   }
   out.set("drawn_bubble", 100 * (1 - busy / (static_cast<double>(p) * end)), "%");
   out.set("live", live_micro_batches(order));
+  const UpdateRule rule = update_rule(found->schedule, stages, order, static_cast<int>(m));
+  for (std::size_t stage = 0; stage < rule.versions.size(); ++stage) {
+    out.set(fmt::format("versions_{}", stage), rule.versions[stage], "");
+  }
+  if (rule.asynchronous()) {
+    out.note(fmt::format(
+        "a stage updates after every {} backwards; versions_s: those of stage s that each "
+        "micro-batch goes through; the pipeline empties at the end of the window",
+        rule.every));
+  }
 }
 
 }  // namespace

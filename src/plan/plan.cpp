@@ -1,5 +1,7 @@
 #include "plan/plan.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -44,6 +46,36 @@ std::span<const MemoryColumn> shown_columns(const std::vector<MemoryAccount>& me
   return std::span(kMemoryColumns).first(kMemoryColumns.size() - (host ? 0 : 1));
 }
 
+Json to_json(const KeptVersions& kept, const std::vector<VersionUse>& uses) {
+  Json rows = Json::array();
+  for (const VersionUse& use : uses) {
+    rows.push_back({use.forward, use.backward, use.update});
+  }
+  return {{"kept", kept.versions},
+          {"stashed_bytes", kept.stashed_bytes},
+          {"staleness", most_stale(uses)},
+          {"micro_batches", rows}};
+}
+
+/// A line per rank: versions kept and their memory, then those that each micro-batch goes through.
+std::string versions_text(const RunPlan& plan) {
+  if (plan.versions.front().empty()) {
+    return "";
+  }
+  std::string text = fmt::format("\nversions of weights\n  {:>4} {:>5} {:>13} {:>10}  {}\n", "rank",
+                                 "kept", "stashed", "staleness", "by micro-batch");
+  for (std::size_t rank = 0; rank < plan.versions.size(); ++rank) {
+    std::vector<int> versions;
+    for (const VersionUse& use : plan.versions[rank]) {
+      versions.push_back(use.backward);
+    }
+    text += fmt::format("  {:>4} {:>5} {:>13} {:>10}  {}\n", rank, plan.kept[rank].versions,
+                        binary_bytes(plan.kept[rank].stashed_bytes),
+                        most_stale(plan.versions[rank]), fmt::join(versions, " "));
+  }
+  return text;
+}
+
 }  // namespace
 
 RunPlan make_plan(const Compilation& compilation, const Machine& machine) {
@@ -60,6 +92,10 @@ RunPlan make_plan(const Compilation& compilation, const Machine& machine) {
   linked.host_link_bytes_per_s = parallel.offload_gb_per_s * 1e9;
   const Simulation simulation = simulate(programs, parallel.algorithm, linked);
   plan.collectives = merge(simulation.ledgers);
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    plan.kept.push_back(kept_versions(programs[rank]));
+    plan.versions.push_back(version_uses(programs[rank], simulation.timelines[rank]));
+  }
   plan.step_seconds = simulation.step_seconds;
   const double tokens =
       static_cast<double>(compilation.rows_per_window() * compilation.options().sequence);
@@ -109,6 +145,9 @@ Json to_json(const RunPlan& plan) {
       memory[column.name] = plan.memory[rank].*column.member;
     }
     json["ranks"].push_back({{"rank", rank}, {"memory", memory}});
+    if (!plan.versions[rank].empty()) {
+      json["ranks"].back()["versions"] = to_json(plan.kept[rank], plan.versions[rank]);
+    }
   }
   json["collectives"] = Json::array();
   for (const LedgerRow& row : plan.collectives) {
@@ -144,7 +183,8 @@ std::string to_text(const RunPlan& plan) {
       text += fmt::format(" {:>13}", binary_bytes(plan.memory[rank].*column.member));
     }
   }
-  text += fmt::format("\n\ncollectives per step\n  {:<16} {:<8} {:>6} {:>18} {:>16}\n", "kind",
+  text += '\n' + versions_text(plan);
+  text += fmt::format("\ncollectives per step\n  {:<16} {:<8} {:>6} {:>18} {:>16}\n", "kind",
                       "axis", "calls", "sent per rank", "sent in all");
   for (const LedgerRow& row : plan.collectives) {
     text +=

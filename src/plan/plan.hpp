@@ -6,6 +6,7 @@
 
 #include "base/json.hpp"
 #include "lower/compile.hpp"
+#include "program/versions.hpp"
 #include "simulate/simulate.hpp"
 
 /// What a run will cost, before it runs: the Programs of all ranks, simulated. Memory, bytes and
@@ -14,7 +15,10 @@ namespace sw {
 
 struct RunPlan {
   Layout layout;
-  std::vector<MemoryAccount> memory;   ///< per rank
+  std::vector<MemoryAccount> memory;  ///< per rank
+  /// Per rank; in synchronous training one version and no uses.
+  std::vector<KeptVersions> kept;
+  std::vector<std::vector<VersionUse>> versions;
   std::vector<LedgerRow> collectives;  ///< per step
   double step_seconds = 0;
   double tokens_per_second = 0;

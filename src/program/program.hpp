@@ -145,9 +145,11 @@ struct CollectiveWork {
 ///                1 if no token is valid, so that nothing divides by zero
 ///   Squares      owned gradient ranges, float32 [n] each -> norm_words uint64 [ExactSum::kWords]
 ///                overwritten; ranges start at multiples of 1,024 elements of their tensor
-///   FinishNorm   norm_words (reduced), settings float64 [kSettings], loss float32 []
+///   FinishNorm   norm_words (reduced), settings float64 [kSettings], loss float32 [] if it is
+///   known
 ///                -> verdict float64 [kVerdict]: gradient norm, gradient scale (clip / norm or 1),
-///                apply (1, or 0 when the norm or the loss is not finite)
+///                apply (1, or 0 when the norm or the loss is not finite, or no update is asked
+///                for)
 ///   MoveBias     verdict, load int64 [layers, E] (reduced), bias float32 [layers, E] -> bias
 ///                each by `rate`, up where the load is below its layer's mean and down where above,
 ///                if the verdict says apply (Wang et al. 2024, arXiv:2408.15664, algorithm 1)
@@ -158,7 +160,7 @@ struct WindowWork {
   friend bool operator==(const WindowWork&, const WindowWork&) = default;
 };
 /// Written by the host before a step: learning rate, clip norm (0 = none), number of this update (1
-/// for the first).
+/// for the first; 0: its micro-batches have no valid token, and it is not made).
 inline constexpr int kSettings = 3;
 inline constexpr int kVerdict = 3;
 
@@ -221,6 +223,8 @@ struct BatchSlot {
   Operand tokens, labels, positions, documents;  ///< int32 [B,S] of this rank
   friend bool operator==(const BatchSlot&, const BatchSlot&) = default;
 };
+/// Where a window has U updates (asynchronous pipelines), all but dropout_key and balance are as
+/// many: [U] valid_count, loss and count, [U, kSettings] settings, [U, kVerdict] verdict.
 struct HostOperands {
   /// int64 [1]: written with the valid labels of this rank's rows; reduced in place. What a Program
   /// does not have, of all of these, is buffer -1.
@@ -254,6 +258,8 @@ struct Program {
 };
 
 [[nodiscard]] std::int64_t lane_bytes(const Program& program, Lane lane);
+/// Updates of the window: as many as `valid_count` has numbers.
+[[nodiscard]] int updates_of(const Program& program);
 
 /// One text form; `program_from_text(to_text(p)) == p`. The parser throws ConfigError with line and
 /// column; it never crashes on any input.

@@ -122,18 +122,29 @@ void check_host(const Program& program) {
     is("positions", batch.positions, DType::Int32, batch.positions.shape);
     is("documents", batch.documents, DType::Int32, batch.documents.shape);
   }
-  is("valid_count", program.host.valid_count, DType::Int64, {1});
-  is("settings", program.host.settings, DType::Float64, {kSettings});
   is("dropout_key", program.host.dropout_key, DType::Int64, {2});
-  is("loss", program.host.loss, DType::Float32, {});
   is("balance_loss", program.host.balance_loss, DType::Float32, program.host.balance_loss.shape);
   is("z_loss", program.host.z_loss, DType::Float32, program.host.z_loss.shape);
   is("expert_load", program.host.expert_load, DType::Int64, program.host.expert_load.shape);
-  is("count", program.host.count, DType::Float32, {});
-  is("verdict", program.host.verdict, DType::Float64, {kVerdict});
+  const int updates = updates_of(program);
+  const auto of_updates = [&](std::string_view what, const Operand& operand, DType dtype,
+                              Shape shape) {
+    if (updates > 1) shape.insert(shape.begin(), updates);
+    is(what, operand, dtype, shape);
+  };
+  is("valid_count", program.host.valid_count, DType::Int64, {updates});
+  of_updates("settings", program.host.settings, DType::Float64, {kSettings});
+  of_updates("loss", program.host.loss, DType::Float32, {});
+  of_updates("count", program.host.count, DType::Float32, {});
+  of_updates("verdict", program.host.verdict, DType::Float64, {kVerdict});
 }
 
 }  // namespace
+
+int updates_of(const Program& program) {
+  const Shape& counts = program.host.valid_count.shape;
+  return counts.empty() ? 1 : static_cast<int>(counts.front());
+}
 
 void verify(const Program& program) {
   SW_CHECK(program.world >= 1 && program.rank >= 0 && program.rank < program.world,

@@ -80,7 +80,12 @@ std::optional<bool> planned_equals_measured(const RunReport& report) {
   };
   const Json& collectives = report.ledger.at("collectives");
   const Json& memory = report.ledger.at("memory");
-  return std::all_of(collectives.begin(), collectives.end(), same) &&
+  const Json versions = report.ledger.value("versions", Json::array());
+  const auto same_versions = [](const Json& row) {
+    return row.at("planned") == row.at("measured");
+  };
+  return std::all_of(versions.begin(), versions.end(), same_versions) &&
+         std::all_of(collectives.begin(), collectives.end(), same) &&
          std::all_of(memory.begin(), memory.end(), [](const Json& row) {
            // Runs before there was offloading have no word of the host.
            return row.at("planned_peak") == row.at("measured_peak") &&

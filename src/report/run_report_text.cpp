@@ -140,6 +140,28 @@ std::string memory_text(const Json& ledger) {
   return text;
 }
 
+/// The versions of its weights that each micro-batch of an asynchronous pipeline went through, in
+/// the last step.
+std::string versions_text(const Json& ledger) {
+  const Json rows = ledger.value("versions", Json::array());
+  std::string text;
+  for (const Json& row : rows) {
+    const Json& planned = row.at("planned");
+    const Json& measured = row.at("measured");
+    std::string used;
+    for (const Json& use : measured) {
+      used += fmt::format(" {}", use.at(1).get<int>());
+    }
+    text +=
+        fmt::format("  rank {:<4} {}{}\n", row.at("rank").dump(), sign(planned, measured), used);
+  }
+  return text.empty()
+             ? text
+             : "\nversions of weights that micro-batches went through, planned and measured; "
+               "this is no synchronous training\n" +
+                   text;
+}
+
 }  // namespace
 
 std::string to_text(const RunReport& report) {
@@ -156,7 +178,8 @@ std::string to_text(const RunReport& report) {
   if (report.ledger.is_null()) {
     return text + "\nno ledger.json: the run has not ended\n";
   }
-  text += collectives_text(report.ledger) + memory_text(report.ledger);
+  text +=
+      collectives_text(report.ledger) + memory_text(report.ledger) + versions_text(report.ledger);
   text += *planned_equals_measured(report)
               ? "\nEvery planned byte, call and peak is what was measured.\n"
               : "\nPlanned and measured DIFFER.\n";

@@ -42,7 +42,8 @@ Run finish_norm(const std::uint64_t* words, const double* settings, const float*
     const double clip = settings[1];
     verdict[0] = norm;
     verdict[1] = clip > 0 && norm > clip ? clip / norm : 1;
-    verdict[2] = std::isfinite(norm) && std::isfinite(*loss) ? 1 : 0;
+    const bool finite = std::isfinite(norm) && (loss == nullptr || std::isfinite(*loss));
+    verdict[2] = finite && settings[2] > 0 ? 1 : 0;
   };
 }
 
@@ -161,7 +162,7 @@ Run prepare_window_work(const Program& program, const Instruction& instruction,
   }
   return finish_norm(pointer<const std::uint64_t>(program, memory, inputs[0]),
                      pointer<const double>(program, memory, inputs[1]),
-                     pointer<const float>(program, memory, inputs[2]),
+                     inputs.size() < 3 ? nullptr : pointer<const float>(program, memory, inputs[2]),
                      pointer<double>(program, memory, output));
 }
 

@@ -64,6 +64,24 @@ Json trace_events(const Program& program, const Timeline& timeline) {
   return events;
 }
 
+Json to_json(const std::vector<VersionUse>& uses) {
+  Json rows = Json::array();
+  for (const VersionUse& use : uses) {
+    rows.push_back({use.forward, use.backward, use.update});
+  }
+  return rows;
+}
+
+/// By micro-batch of the last step: the versions of its forward and backward, and the update that
+/// its gradient was for.
+Json versions_json(const Session& session) {
+  const std::vector<VersionUse> planned = session.planned_versions();
+  return planned.empty() ? Json(nullptr)
+                         : Json{{"rank", session.training_program().rank},
+                                {"planned", to_json(planned)},
+                                {"measured", to_json(session.version_uses())}};
+}
+
 /// Peak memory of the job's control group, where one can be read.
 Json process_peak(std::size_t ranks) {
   std::ifstream file("/sys/fs/cgroup/memory.peak");
@@ -123,6 +141,7 @@ void write_rank_account(const std::filesystem::path& path, const Session& sessio
   account["measured_peak"] = session.measured_peak();
   account["planned_host"] = session.planned_host();
   account["measured_host"] = session.measured_host();
+  account["versions"] = versions_json(session);
   account["trace"] = trace_events(session.training_program(), session.timeline());
   write_whole_file(real_files(), path, account.dump());
 }
@@ -133,6 +152,7 @@ bool merge_rank_accounts(const std::filesystem::path& run_folder,
   Json ledger;
   Json memory = Json::array();
   Json trace = Json::array();
+  Json versions = Json::array();
   bool equal = true;
   for (const std::filesystem::path& path : ranks) {
     const Json account = parse_json(read_whole_file(path, kFileLimit), path.string());
@@ -146,12 +166,19 @@ bool merge_rank_accounts(const std::filesystem::path& run_folder,
                       {"measured_host", account.at("measured_host")}});
     equal = equal && account.at("planned_peak") == account.at("measured_peak") &&
             account.at("planned_host") == account.at("measured_host");
+    if (const Json& used = account.at("versions"); !used.is_null()) {
+      versions.push_back(used);
+      equal = equal && used.at("planned") == used.at("measured");
+    }
     for (const Json& event : account.at("trace")) {
       trace.push_back(event);
     }
   }
   ledger["collectives"] = collective_rows(both, equal);
   ledger["memory"] = memory;
+  if (!versions.empty()) {
+    ledger["versions"] = versions;
+  }
   ledger["process_peak"] = process_peak(ranks.size());
   ledger["equal"] = equal;
   Files& files = real_files();

@@ -85,7 +85,8 @@ bool same_account(const Session& session) {
   return planned.size() == measured.size() &&
          std::equal(planned.begin(), planned.end(), measured.begin(), same) &&
          session.planned_peak() == session.measured_peak() &&
-         session.planned_host() == session.measured_host();
+         session.planned_host() == session.measured_host() &&
+         session.planned_versions() == session.version_uses();
 }
 
 double largest(const std::vector<float>& values) {

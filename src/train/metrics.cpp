@@ -107,6 +107,9 @@ std::string to_json_line(const StepMetrics& metrics) {
   line["wait_seconds"] = metrics.wait_seconds;
   line["slowest_rank"] = metrics.slowest_rank;
   line["peak_bytes"] = metrics.peak_bytes;
+  if (!metrics.staleness.empty()) {
+    line["staleness"] = metrics.staleness;
+  }
   if (metrics.validation_loss.has_value()) {
     line["validation_loss"] = *metrics.validation_loss;
     line["validation_tokens"] = metrics.validation_tokens;

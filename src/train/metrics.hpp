@@ -50,6 +50,9 @@ struct StepMetrics {
   int slowest_rank = 0;
   std::int64_t peak_bytes =
       0;  ///< planned, of the rank with the most; a run whose measured peak differs fails
+  /// Asynchronous pipelines, by stage: the most updates that were made between the weights of a
+  /// gradient and those that it changed.
+  std::vector<int> staleness;
   std::optional<double> validation_loss;
   std::int64_t validation_tokens = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "model/parameters.hpp"
+#include "optim/schedule.hpp"
 
 namespace sw {
 namespace {
@@ -61,6 +62,28 @@ Session::ReadRow rows_of(const Corpus& corpus) {
 }
 
 }  // namespace
+
+StepSettings step_settings(const Compilation& compilation, const Corpus& corpus,
+                           const Window& window, std::int64_t total_updates, std::int64_t completed,
+                           std::uint64_t seed, std::int64_t step) {
+  const OptimizerOptions& optimizer = compilation.options().optimizer;
+  StepSettings settings{learning_rate(optimizer, total_updates, completed), optimizer.gradient_clip,
+                        completed + 1, seed, step};
+  const auto rows = static_cast<std::size_t>(compilation.rows_per_update());
+  for (std::size_t row = 0; compilation.asynchronous() && row < window.samples.size();
+       row += rows) {
+    std::int64_t valid = 0;
+    for (const std::int64_t sample : std::span(window.samples).subspan(row, rows)) {
+      valid += corpus.valid_tokens(sample);
+    }
+    settings.updates.emplace_back();
+    if (valid > 0) {
+      settings.learning_rate = learning_rate(optimizer, total_updates, completed);
+      settings.updates.back() = {settings.learning_rate, ++completed};
+    }
+  }
+  return settings;
+}
 
 int threads_per_rank(const ParallelOptions& parallel) {
   if (parallel.threads_per_rank > 0) {
@@ -270,11 +293,31 @@ void Session::reorder(std::span<std::int32_t> row) const {
   }
 }
 
+/// The mean over valid tokens: each update has that of its own.
+void Session::read_loss(const Program& program, StepResult& result) const {
+  const auto* losses = reinterpret_cast<const float*>(memory_->address(program, program.host.loss));
+  const auto* counts =
+      reinterpret_cast<const std::int64_t*>(memory_->address(program, program.host.valid_count));
+  const int updates = updates_of(program);
+  if (updates == 1) {
+    result.loss = *losses;
+    result.valid_tokens = *counts;
+    return;
+  }
+  double sum = 0;
+  for (int u = 0; u < updates; ++u) {
+    sum += static_cast<double>(losses[u]) * static_cast<double>(counts[u]);
+    result.valid_tokens += counts[u];
+  }
+  result.loss = sum / static_cast<double>(result.valid_tokens);
+}
+
 StepResult Session::run(Executor& executor, const Program& program) {
   const auto start = std::chrono::steady_clock::now();
   executor.run();
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  read_loss(program, result);
   // Layers in their order, whatever stages they are on.
   const auto number = [&](const Operand& operand) {
     std::optional<double> read;
@@ -284,7 +327,6 @@ StepResult Session::run(Executor& executor, const Program& program) {
     }
     return read;
   };
-  result.loss = number(program.host.loss).value();
   result.balance_loss = number(program.host.balance_loss);
   result.z_loss = number(program.host.z_loss);
   if (const Operand& load = program.host.expert_load; load.buffer >= 0) {
@@ -292,7 +334,6 @@ StepResult Session::run(Executor& executor, const Program& program) {
     std::memcpy(result.expert_load.data(), memory_->address(program, load),
                 static_cast<std::size_t>(bytes_of(load)));
   }
-  result.valid_tokens = static_cast<std::int64_t>(number(program.host.count).value());
   const Ledger now = executor.ledger();
   result.communication_seconds = total_seconds(now, &LedgerEntry::seconds);
   result.wait_seconds = total_seconds(now, &LedgerEntry::wait_seconds);
@@ -300,33 +341,61 @@ StepResult Session::run(Executor& executor, const Program& program) {
   return result;
 }
 
+void Session::write_settings(const StepSettings& settings) const {
+  const HostOperands& host = training_.host;
+  std::vector<double> values;
+  if (updates_of(training_) == 1) {
+    values = {settings.learning_rate, settings.gradient_clip, static_cast<double>(settings.update)};
+  }
+  for (const UpdateSettings& update : settings.updates) {
+    values.insert(values.end(), {update.learning_rate, 0.0, static_cast<double>(update.update)});
+  }
+  SW_CHECK(static_cast<std::int64_t>(values.size()) == elements(host.settings.shape),
+           "settings of {} updates for a window of {}", settings.updates.size(),
+           updates_of(training_));
+  std::memcpy(address(host.settings), values.data(), values.size() * sizeof(double));
+  if (host.dropout_key.buffer >= 0) {
+    const std::int64_t key[2] = {static_cast<std::int64_t>(settings.seed), settings.step};
+    std::memcpy(address(host.dropout_key), key, sizeof(key));
+  }
+}
+
+void Session::read_verdicts(const StepSettings& settings, StepResult& result) const {
+  const auto* verdicts = reinterpret_cast<const double*>(address(training_.host.verdict));
+  const int updates = updates_of(training_);
+  if (updates > 1) {
+    result.updates = 0;
+  }
+  for (int u = 0; u < updates; ++u) {
+    if (updates > 1 && settings.updates[static_cast<std::size_t>(u)].update == 0) {
+      continue;
+    }
+    result.updates += updates > 1 ? 1 : 0;
+    const double norm = verdicts[u * kVerdict];
+    result.gradient_norm = norm <= result.gradient_norm ? result.gradient_norm : norm;
+    result.applied = result.applied && verdicts[u * kVerdict + 2] != 0;
+  }
+}
+
 StepResult Session::step(const Corpus& corpus, const Window& window, const StepSettings& settings) {
   return step(rows_of(corpus), window, settings);
 }
 
 StepResult Session::step(const ReadRow& read, const Window& window, const StepSettings& settings) {
-  std::int64_t valid = 0;
   const auto rows = static_cast<std::size_t>(compilation_.rows_per_micro_batch());
   SW_CHECK(window.samples.size() == rows * training_.batches.size(),
            "a window of {} rows for {} micro-batches of {}", window.samples.size(),
            training_.batches.size(), rows);
+  const auto updates = static_cast<std::size_t>(updates_of(training_));
+  std::vector<std::int64_t> valid(updates, 0);
   for (std::size_t m = 0; m < training_.batches.size(); ++m) {
-    write_batch(training_, m, read, std::span(window.samples).subspan(m * rows, rows), valid);
+    write_batch(training_, m, read, std::span(window.samples).subspan(m * rows, rows),
+                valid[m * updates / training_.batches.size()]);
   }
-  const HostOperands& host = training_.host;
-  std::memcpy(address(host.valid_count), &valid, sizeof(valid));
-  const double values[kSettings] = {settings.learning_rate, settings.gradient_clip,
-                                    static_cast<double>(settings.update)};
-  std::memcpy(address(host.settings), values, sizeof(values));
-  if (host.dropout_key.buffer >= 0) {
-    const std::int64_t key[2] = {static_cast<std::int64_t>(settings.seed), settings.step};
-    std::memcpy(address(host.dropout_key), key, sizeof(key));
-  }
+  std::memcpy(address(training_.host.valid_count), valid.data(), updates * sizeof(std::int64_t));
+  write_settings(settings);
   StepResult result = run(*train_executor_, training_);
-  double verdict[kVerdict];
-  std::memcpy(verdict, address(host.verdict), sizeof(verdict));
-  result.gradient_norm = verdict[0];
-  result.applied = verdict[2] != 0;
+  read_verdicts(settings, result);
   ++steps_;
   std::swap(result.communication_seconds, seen_seconds_);
   std::swap(result.wait_seconds, seen_wait_);
@@ -380,6 +449,15 @@ std::int64_t Session::planned_peak() const {
 
 std::int64_t Session::planned_host() const {
   return std::max(training_.host_bytes, evaluations_ > 0 ? evaluation_.host_bytes : 0);
+}
+
+std::vector<VersionUse> Session::planned_versions() const {
+  return steps_ == 0 ? std::vector<VersionUse>{}
+                     : sw::version_uses(training_, list_order(training_));
+}
+
+std::vector<VersionUse> Session::version_uses() const {
+  return steps_ == 0 ? std::vector<VersionUse>{} : sw::version_uses(training_, timeline());
 }
 
 const Timeline& Session::timeline() const { return train_executor_->timeline(); }

@@ -12,10 +12,17 @@
 #include "data/corpus.hpp"
 #include "data/sampler.hpp"
 #include "lower/compile.hpp"
+#include "program/versions.hpp"
 #include "runtime/executor.hpp"
 
 /// One rank of a run: its Programs, its memory, and what is in it.
 namespace sw {
+
+/// Of an update that is not the only one of its window.
+struct UpdateSettings {
+  double learning_rate = 0;
+  std::int64_t update = 0;  ///< its number; 0: its rows have no valid token, so it is not made
+};
 
 /// What the host writes before a step.
 struct StepSettings {
@@ -24,7 +31,15 @@ struct StepSettings {
   std::int64_t update = 1;  ///< number of this update: completed ones + 1
   std::uint64_t seed = 0;
   std::int64_t step = 0;
+  /// In an asynchronous pipeline, of each update, instead of the first three.
+  std::vector<UpdateSettings> updates = {};
 };
+
+/// The settings of a window that follows `completed` updates, of `total_updates`.
+[[nodiscard]] StepSettings step_settings(const Compilation& compilation, const Corpus& corpus,
+                                         const Window& window, std::int64_t total_updates,
+                                         std::int64_t completed, std::uint64_t seed,
+                                         std::int64_t step);
 
 /// What the host reads after it; equal on all ranks but for the times.
 struct StepResult {
@@ -32,9 +47,11 @@ struct StepResult {
   std::optional<double> balance_loss, z_loss;  ///< of a model that has them; not in `loss`
   std::vector<std::int64_t> expert_load;       ///< [layers with experts, E]: slots of valid tokens
   std::int64_t valid_tokens = 0;
-  double gradient_norm = 0;
-  bool applied =
-      true;  ///< false: gradients or loss were not finite, the update was skipped on all ranks
+  double gradient_norm = 0;  ///< the largest, of several updates
+  /// False: gradients or loss were not finite. The update was skipped on all ranks; in an
+  /// asynchronous pipeline only where a stage found so.
+  bool applied = true;
+  std::int64_t updates = 1;  ///< that the window asked for
   double seconds = 0;
   double communication_seconds = 0;  ///< of collectives and of copies between device and host
   double exposed_communication_seconds = 0;
@@ -94,6 +111,10 @@ class Session {
   [[nodiscard]] std::int64_t planned_host() const;
   [[nodiscard]] std::int64_t measured_host() const { return memory_->measured_host(); }
   [[nodiscard]] const Timeline& timeline() const;
+  /// Of the last step; empty before the first, and in synchronous training. What the Program
+  /// prescribes, by the order of its list; what happened, by the times of its instructions.
+  [[nodiscard]] std::vector<VersionUse> planned_versions() const;
+  [[nodiscard]] std::vector<VersionUse> version_uses() const;
   [[nodiscard]] std::span<std::byte> control() const { return memory_->control(); }
 
  private:
@@ -111,6 +132,9 @@ class Session {
                    std::span<const std::int64_t> samples, std::int64_t& valid) const;
   void reorder(std::span<std::int32_t> row) const;
   [[nodiscard]] std::vector<Piece> router_biases() const;
+  void read_loss(const Program& program, StepResult& result) const;
+  void write_settings(const StepSettings& settings) const;
+  void read_verdicts(const StepSettings& settings, StepResult& result) const;
   [[nodiscard]] StepResult run(Executor& executor, const Program& program);
 
   const Compilation& compilation_;

@@ -12,7 +12,6 @@
 #include "checkpoint/model_weights.hpp"
 #include "checkpoint/writer.hpp"
 #include "data/balance.hpp"
-#include "optim/schedule.hpp"
 #include "train/account.hpp"
 #include "train/launch.hpp"
 #include "train/metrics.hpp"
@@ -33,6 +32,7 @@ struct RankStep {
   double peak_bytes = 0;
   double stop = 0;
   double non_finite = -1;  ///< place of the first weight with a non-finite gradient
+  double staleness = 0;    ///< most updates between a gradient's weights and those that it changed
 };
 constexpr std::int64_t kWords = sizeof(RankStep) / sizeof(double);
 
@@ -208,14 +208,15 @@ class RankTrainer {
       valid += corpus_.valid_tokens(sample);
     }
     StepMetrics line;
-    line.learning_rate = learning_rate(plan_.options.optimizer, steps_, state_.updates);
+    const StepSettings settings =
+        step_settings(compilation_, corpus_, window, steps_ * compilation_.updates_per_window(),
+                      state_.updates, state_.seed, state_.step);
+    line.learning_rate = settings.learning_rate;
     StepResult result;
     if (valid == 0) {
       line.skipped = "no valid token";
     } else {
-      result = session_.step(corpus_, window,
-                             {line.learning_rate, plan_.options.optimizer.gradient_clip,
-                              state_.updates + 1, state_.seed, state_.step});
+      result = session_.step(corpus_, window, settings);
       line.loss = result.loss;
       line.balance_loss = result.balance_loss;
       line.z_loss = result.z_loss;
@@ -236,9 +237,10 @@ class RankTrainer {
         non_finite_ = session_.first_non_finite();
       }
     }
-    count(window, line.skipped.empty());
+    count(window, line.skipped.empty() ? result.updates : 0);
     log_samples(window);
     describe(window, valid, result, line);
+    refuse_lost_stages(line);
     if (validation_.has_value() && due(plan_.options.data.validation_every)) {
       validate(line);
     }
@@ -246,12 +248,12 @@ class RankTrainer {
     return line;
   }
 
-  void count(const Window& window, bool applied) {
+  void count(const Window& window, std::int64_t updates) {
     ++state_.step;
     state_.consumed_samples = window.next;
     state_.extra[kDroppedSamplesKey] = dropped_samples() + window.dropped;
-    if (applied) {
-      ++state_.updates;
+    if (updates > 0) {
+      state_.updates += updates;
       state_.skipped_in_a_row = 0;
     } else {
       ++state_.skipped_steps;
@@ -277,7 +279,8 @@ class RankTrainer {
                         result.wait_seconds,
                         static_cast<double>(session_.planned_peak()),
                         stop_requested() ? 1.0 : 0.0,
-                        static_cast<double>(std::exchange(non_finite_, -1))};
+                        static_cast<double>(std::exchange(non_finite_, -1)),
+                        valid > 0 ? static_cast<double>(most_stale(session_.version_uses())) : 0};
     const std::vector<RankStep> all = exchange_.exchange(mine);
     const auto largest = [&](double RankStep::*member) {
       double value = 0;
@@ -306,6 +309,14 @@ class RankTrainer {
     line.wait_seconds = largest(&RankStep::wait_seconds);
     line.peak_bytes = static_cast<std::int64_t>(largest(&RankStep::peak_bytes));
     stop_ = largest(&RankStep::stop) > 0;
+    if (compilation_.asynchronous()) {
+      line.staleness.assign(static_cast<std::size_t>(plan_.options.parallel.layout.pp), 0);
+      for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        int& stage =
+            line.staleness[static_cast<std::size_t>(compilation_.stage(static_cast<int>(rank)))];
+        stage = std::max(stage, static_cast<int>(all[rank].staleness));
+      }
+    }
     name_non_finite(all, line);
     // The slowest rank is the one that waited least for the others.
     const auto slowest = std::min_element(
@@ -350,6 +361,16 @@ class RankTrainer {
     line.validation_tokens = tokens;
     if (tokens > 0) {
       line.validation_loss = sum / static_cast<double>(tokens);
+    }
+  }
+
+  /// What one stage skipped, others may have done.
+  void refuse_lost_stages(const StepMetrics& line) const {
+    if (compilation_.asynchronous() && !line.skipped.empty() && line.loss.has_value()) {
+      throw DataError(
+          fmt::format("step {}: {}: stages of an asynchronous pipeline have updated by then and "
+                      "cannot take it back; go on from a checkpoint with a lower learning rate",
+                      line.step, line.skipped));
     }
   }
 

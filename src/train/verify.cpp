@@ -2,11 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/writer.hpp"
 #include "data/balance.hpp"
-#include "optim/schedule.hpp"
 #include "train/trainer.hpp"
 
 namespace sw {
@@ -57,16 +58,21 @@ Job first_steps(const RunOptions& options, const Corpus& corpus, std::int64_t st
 }
 
 /// What one side's optimizer does in the steps of a job.
-std::vector<StepSettings> settings_of(const RunOptions& options, const Corpus& corpus,
-                                      const Job& job) {
+std::vector<StepSettings> settings_of(const Compilation& compilation, const RunOptions& options,
+                                      const Corpus& corpus, const Job& job) {
   const std::int64_t total =
       options.train.steps > 0 ? options.train.steps
                               : sampler_of(options, corpus).windows_left(0, options.train.epochs);
+  const int updates = compilation.updates_per_window();
   std::vector<StepSettings> settings;
-  for (const std::int64_t step : job.steps) {
-    const auto done = static_cast<std::int64_t>(settings.size());
-    settings.push_back({learning_rate(options.optimizer, total, done),
-                        options.optimizer.gradient_clip, done + 1, options.train.seed, step});
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < job.steps.size(); ++i) {
+    settings.push_back(step_settings(compilation, corpus, job.windows[i], total * updates, done,
+                                     options.train.seed, job.steps[i]));
+    const std::vector<UpdateSettings>& made = settings.back().updates;
+    done += made.empty() ? 1 : std::count_if(made.begin(), made.end(), [](const auto& update) {
+      return update.update > 0;
+    });
   }
   return settings;
 }
@@ -127,13 +133,20 @@ void refuse_wrong_account(const SideRecord& record, const char* side) {
 Comparison verify_layout(const VerifyRequest& request) {
   const Compilation layout(compile_options(request.layout));
   const Compilation reference(compile_options(request.reference));
+  for (const Compilation* side : {&layout, &reference}) {
+    if (side->asynchronous()) {
+      throw ConfigError(
+          "verify compares with synchronous training, and an asynchronous pipeline does not equal "
+          "it: its gradients are those of older weights, as `plan` and the run's ledger.json say");
+    }
+  }
   const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
   const Job job = first_steps(request.layout, corpus, request.steps);
-  const std::vector<StepSettings> settings = settings_of(request.layout, corpus, job);
+  const std::vector<StepSettings> settings = settings_of(layout, request.layout, corpus, job);
   const SideRecord a = run_side(layout, corpus, job.windows, settings, fresh_start(request.layout));
-  const SideRecord b =
-      run_side(reference, corpus, job.windows, settings_of(request.reference, corpus, job),
-               fresh_start(request.reference));
+  const SideRecord b = run_side(reference, corpus, job.windows,
+                                settings_of(reference, request.reference, corpus, job),
+                                fresh_start(request.reference));
   refuse_wrong_account(a, "layout");
   refuse_wrong_account(b, "reference");
   if (!request.dump.empty()) {
@@ -147,7 +160,7 @@ Comparison verify_resume(const VerifyRequest& request) {
   const Compilation layout(compile_options(request.layout));
   const Corpus corpus = load_corpus(request, layout.options().model.vocabulary);
   const Job job = first_steps(request.layout, corpus, request.steps + 1);
-  const std::vector<StepSettings> settings = settings_of(request.layout, corpus, job);
+  const std::vector<StepSettings> settings = settings_of(layout, request.layout, corpus, job);
   const auto split_at = job.windows.end() - 1;
   const SideRecord straight =
       run_side(layout, corpus, job.windows, settings, fresh_start(request.layout));

@@ -72,7 +72,6 @@ class RefusedRunFiles(shardwright.SystemTest):
 
     def test_that_ask_for_what_is_not_in_this_version_name_it(self):
         for key, value in {
-            "parallel.pipeline": "pipedream",
             "parallel.communicator": "mpi",
             "train.precision": "float16",
         }.items():
