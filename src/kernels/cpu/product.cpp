@@ -112,8 +112,9 @@ Product::Product(const MatrixProduct& product, const View& a, const View& b, con
            "a product over columns of a or b");
   cut();
   memory_ = listed == Listed::None ? memory() : memory_of_any_count();
-  done_ = scratch.take<std::int64_t>(memory_.tiles);
-  right_ = scratch.take<float>(2 * memory_.right);
+  const bool several = listed != Listed::None || blocks() > 1;
+  done_ = scratch.take<std::int64_t>(several ? memory_.tiles : 0);
+  right_ = scratch.take<float>((several ? 2 : 1) * memory_.right);
   left_ = scratch.take<float>(memory_.left);
   sums_ = has_sums() ? scratch.take<float>(memory_.sums) : nullptr;
 }
@@ -202,7 +203,7 @@ struct Product::Progress {
 
 void Product::run(Team& team) const {
   Progress progress;
-  std::fill_n(done_, tiles_, 0);
+  if (blocks() > 1) std::fill_n(done_, tiles_, 0);
   const std::int64_t tasks = blocks() * (packs_ + tiles_);
   if (m_ * n_ * k_ <= kAlone) {
     for (std::int64_t task = 0; task < tasks; ++task) run_task(task, 0, progress);
@@ -226,8 +227,9 @@ void Product::run_task(std::int64_t index, int thread, Progress& progress) const
     return;
   }
   const std::int64_t tile = task - packs_;
-  const std::atomic_ref<std::int64_t> done(done_[tile]);
   wait_for(packed, (before + 1) * packs_);
+  if (blocks() == 1) return multiply(block(number), right(number), tile, thread);
+  const std::atomic_ref<std::int64_t> done(done_[tile]);
   wait_for(done, number);
   multiply(block(number), right(number), tile, thread);
   done.store(number + 1, std::memory_order_release);

@@ -107,8 +107,8 @@ class Product {
   std::int64_t packs_ = 0;  ///< packing tasks of a block, and ...
   std::int64_t tiles_ = 0;  ///< ... tiles; smaller blocks have idle ones
   Memory memory_ = {};
-  std::int64_t* done_ = nullptr;  ///< blocks that each tile has added
-  float* right_ = nullptr;        ///< two blocks of b
+  std::int64_t* done_ = nullptr;  ///< blocks that each tile has added, if there are several
+  float* right_ = nullptr;        ///< a block of b, or two
   float* left_ = nullptr;
   float* sums_ = nullptr;      ///< of a bfloat16 or listed result: of a block, or ...
   bool sums_of_tile_ = false;  ///< ... of a tile per thread, where k is one block
