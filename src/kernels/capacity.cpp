@@ -5,8 +5,8 @@
 namespace sw::kernels {
 
 std::int64_t capacity(const CapacityParameters& parameters, std::int64_t slots) {
-  const double mean = parameters.factor * static_cast<double>(slots) /
-                      static_cast<double>(parameters.experts);
+  const double mean =
+      parameters.factor * static_cast<double>(slots) / static_cast<double>(parameters.experts);
   const double whole = std::round(mean);  // 1.1 * 10 is a little more than 11 in binary
   return static_cast<std::int64_t>(std::abs(mean - whole) <= 1e-12 * mean ? whole
                                                                           : std::ceil(mean));
