@@ -7,6 +7,7 @@
 #include "lower/compile.hpp"
 #include "program/versions.hpp"
 #include "simulate/simulate.hpp"
+#include "tests/lower/plans.hpp"
 
 namespace sw {
 namespace {
@@ -14,21 +15,12 @@ namespace {
 using ::testing::HasSubstr;
 
 CompileOptions asynchronous(int pp, PipelineSchedule schedule, int micro_batches) {
-  CompileOptions options;
-  options.model.vocabulary = 64;
-  options.model.hidden = 32;
+  CompileOptions options = test::options_of(1, 1, 0);
   options.model.layers = 5;
-  options.model.heads = 4;
-  options.model.kv_heads = 2;
-  options.model.head_dim = 8;
-  options.model.feed_forward = 64;
-  options.model.max_positions = 64;
   options.parallel.layout.pp = pp;
-  options.parallel.zero = 0;
   options.parallel.pipeline = schedule;
   options.optimizer.gradient_clip = 0;
   options.accumulation = micro_batches;
-  options.sequence = 8;
   return options;
 }
 
