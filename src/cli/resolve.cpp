@@ -140,6 +140,10 @@ class Resolver {
       refuse("parallel.offload_gb_per_s = {} with parallel.offload = \"none\": nothing is copied",
              parallel.offload_gb_per_s);
     }
+    if (parallel.layout.ep == 1 && parallel.expert_buffer != ParallelOptions{}.expert_buffer) {
+      refuse("parallel.expert_buffer = {} is room for slots that travel; without ep none do",
+             parallel.expert_buffer);
+    }
     if (parallel.zero_group != 0 && parallel.layout.ep > 1) {
       refuse(
           "parallel.zero_group = {} with parallel.ep = {}: both cut the data-parallel ranks in "

@@ -299,11 +299,14 @@ std::vector<std::string> Compilation::notes() const {
         "cp cuts the sequence in order, because of dropout: later ranks have more attention to do");
   }
   if (options_.parallel.layout.ep > 1) {
-    notes.push_back(fmt::format(
-        "experts: bytes over ep are planned as if all experts were chosen alike; {}",
-        halves_backwards(order_) ? "a halved backward keeps room for all slots to come to one rank"
-                                 : "slots beyond expert_buffer times as many come to a rank in "
-                                   "further rounds"));
+    notes.push_back(
+        fmt::format("experts: bytes over ep are planned as if all experts were chosen alike; {}",
+                    keeps_room_for_all_slots(joint_, sharded_, order_)
+                        ? "a halved backward, or one that brings no slots back, keeps room for all "
+                          "slots to come "
+                          "to one rank"
+                        : "slots beyond expert_buffer times as many come to a rank in "
+                          "further rounds"));
   }
   if (options_.model.expert_capacity > 0) {
     notes.push_back(fmt::format(

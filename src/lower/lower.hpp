@@ -30,6 +30,12 @@ struct LowerOptions {
   std::function<bool(const Value&)> decays = [](const Value& value) { return value.decay; };
 };
 
+/// Whether a rank has room for all slots of its ep group whatever `expert_buffer` says: where
+/// gradients of inputs and of weights are actions of their own, and where some layer's backward
+/// brings no slots back (all before its experts is frozen), which is when further rounds would be.
+[[nodiscard]] bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& sharded,
+                                            const PipelineOrder& order);
+
 /// A whole training step: count, micro-batches forward and backward, reduction of gradients in
 /// buckets, norm, update, gathering of parameters. `model` is a joint graph.
 [[nodiscard]] Program lower_training(const ModelGraph& model, const ShardedGraph& sharded,

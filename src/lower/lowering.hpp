@@ -265,6 +265,7 @@ class Lowering {
   int ring_ranks_ = 0;
   Link ring_next_, ring_before_;
   std::map<std::pair<int, CopyId>, Route> routes_;  ///< by micro-batch and routed choice
+  bool room_for_all_slots_ = false;
   int most_rounds_ = 1;
   Round round_;
   std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, with others' rounds

@@ -121,6 +121,16 @@ void Lowering::find_last_uses_and_lanes() {
       last_use_[static_cast<std::size_t>(id)] = kForever;
     }
   }
+  // Further rounds send again what the first has sent, and bring back after it.
+  for (const ShardedStep& step : sharded_.steps) {
+    if (most_rounds_ > 1 && step.choice >= 0) {
+      last_use_[static_cast<std::size_t>(step.from)] = kForever;
+      if (packed_from_tokens_[static_cast<std::size_t>(step.from)]) {
+        const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(step.from)];
+        last_use_[static_cast<std::size_t>(sharded_.steps[maker].inputs.front())] = kForever;
+      }
+    }
+  }
   // Where backwards are halved, gradients of weights come later than their place in the list says.
   for (const ShardedStep& step : sharded_.steps) {
     for (const CopyId id : copies_read(step)) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -18,6 +19,41 @@
 /// The backward keeps what round 0 made. Of a further round it sends the slots again and makes
 /// again what it needs, before the gradients of that round.
 namespace sw {
+namespace {
+
+bool routes(const ShardedGraph& sharded, CopyId id) {
+  const Sharding& sharding = sharded.copies[static_cast<std::size_t>(id)].sharding;
+  return std::any_of(sharding.begin(), sharding.end(),
+                     [](Placement placement) { return placement.is_routed(); });
+}
+
+}  // namespace
+
+bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& sharded,
+                              const PipelineOrder& order) {
+  std::map<int, bool> returns;  // by layer whose backward has to do with routed slots
+  std::map<ValueId, int> layer_of_value;
+  for (const Op& op : model.graph.ops()) {
+    for (const ValueId output : op.outputs) {
+      layer_of_value[output] = op.layer;
+    }
+  }
+  for (const ShardedStep& step : sharded.steps) {
+    if (direction_of(model, sharded, step) == Direction::Forward || step.recomputed) {
+      continue;
+    }
+    if (step.kind == ShardedStep::Kind::Compute) {
+      if (std::any_of(step.inputs.begin(), step.inputs.end(),
+                      [&](CopyId id) { return routes(sharded, id); })) {
+        (void)returns[model.graph.op(step.op).layer];
+      }
+    } else if (step.choice >= 0 && !routes(sharded, step.to)) {
+      returns[layer_of_value.at(sharded.copies[static_cast<std::size_t>(step.to)].value)] = true;
+    }
+  }
+  return halves_backwards(order) ||
+         std::any_of(returns.begin(), returns.end(), [](const auto& of) { return !of.second; });
+}
 
 /// Of the slots that come to a rank, if each of its group has `slots`, those that there is room
 /// for.
@@ -25,11 +61,11 @@ std::int64_t Lowering::room_for(std::int64_t slots) const {
   const std::int64_t all = slots * sharded_.mesh.size(sharded_.mesh.parts("ep"));
   const auto stated =
       static_cast<std::int64_t>(std::ceil(options_.expert_buffer * static_cast<double>(slots)));
-  // Where backwards are halved, a round's gradients would wait for those of weights.
-  return halves_backwards(options_.order) ? all : std::min(all, stated);
+  return room_for_all_slots_ ? all : std::min(all, stated);
 }
 
 void Lowering::find_rounds() {
+  room_for_all_slots_ = keeps_room_for_all_slots(model_, sharded_, options_.order);
   for (std::size_t id = 0; id < sharded_.copies.size() && most_rounds_ == 1; ++id) {
     const auto copy = static_cast<CopyId>(id);
     if (is_routed(copy)) {

@@ -60,6 +60,7 @@ void Lowering::find_packed_tokens() {
 }
 
 void Lowering::emit_route(const ShardedStep& step) {
+  SW_CHECK(is_routed(step.to), "{} does not come back from its experts", value(step.to).name);
   const std::string& name = value(step.to).name;
   const Phase phase = phase_of(step);
   const GroupId group = expert_group();

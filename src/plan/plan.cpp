@@ -59,7 +59,8 @@ Json to_json(const KeptVersions& kept, const std::vector<VersionUse>& uses) {
 
 /// A line per rank: versions kept and their memory, then those that each micro-batch goes through.
 std::string versions_text(const RunPlan& plan) {
-  if (plan.versions.front().empty()) {
+  if (std::all_of(plan.versions.begin(), plan.versions.end(),
+                  [](const auto& of_rank) { return of_rank.empty(); })) {
     return "";
   }
   std::string text = fmt::format("\nversions of weights\n  {:>4} {:>5} {:>13} {:>10}  {}\n", "rank",

@@ -105,7 +105,7 @@ std::vector<Access> host_reads(const Program& program) {
   Collector collector(program, "host");
   for (const Operand* operand :
        {&program.host.loss, &program.host.balance_loss, &program.host.z_loss,
-        &program.host.expert_load, &program.host.count, &program.host.verdict}) {
+        &program.host.expert_load, &program.host.valid_count, &program.host.verdict}) {
     collector.add(*operand, true, false);
   }
   return std::move(collector.list);

@@ -223,11 +223,11 @@ struct BatchSlot {
   Operand tokens, labels, positions, documents;  ///< int32 [B,S] of this rank
   friend bool operator==(const BatchSlot&, const BatchSlot&) = default;
 };
-/// Where a window has U updates (asynchronous pipelines), all but dropout_key and balance are as
-/// many: [U] valid_count, loss and count, [U, kSettings] settings, [U, kVerdict] verdict.
+/// Where a window has U updates (asynchronous pipelines), some are as many: [U] valid_count, loss
+/// and count, [U, kSettings] settings, [U, kVerdict] verdict.
 struct HostOperands {
-  /// int64 [1]: written with the valid labels of this rank's rows; reduced in place. What a Program
-  /// does not have, of all of these, is buffer -1.
+  /// int64 [1]: written with the valid labels of this rank's rows; reduced in place; read. What a
+  /// Program does not have, of all of these, is buffer -1.
   Operand valid_count;
   Operand settings;      ///< float64 [kSettings]: written
   Operand dropout_key;   ///< int64 [2]: seed, step: written
@@ -235,7 +235,7 @@ struct HostOperands {
   Operand balance_loss;  ///< float32 [layers]: read: the window's balance losses
   Operand z_loss;        ///< float32 [layers]: read: the window's z-losses
   Operand expert_load;   ///< int64 [layers, E]: read: slots of each expert
-  Operand count;         ///< float32 []: read
+  Operand count;         ///< float32 []: what the loss divides by
   Operand verdict;       ///< float64 [kVerdict]: read
   friend bool operator==(const HostOperands&, const HostOperands&) = default;
 };

@@ -372,7 +372,9 @@ void Session::read_verdicts(const StepSettings& settings, StepResult& result) co
     }
     result.updates += updates > 1 ? 1 : 0;
     const double norm = verdicts[u * kVerdict];
-    result.gradient_norm = norm <= result.gradient_norm ? result.gradient_norm : norm;
+    if (!std::isnan(result.gradient_norm) && !(norm <= result.gradient_norm)) {
+      result.gradient_norm = norm;  // what is no number stays
+    }
     result.applied = result.applied && verdicts[u * kVerdict + 2] != 0;
   }
 }

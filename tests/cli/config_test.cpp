@@ -233,6 +233,7 @@ TEST(Config, ExpertsAreSharedOutOverAllOfCpAndTheInnerPartOfDp) {
               HasSubstr("use ep = 4"));
   EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.ep=2", "parallel.zero_group=2"}),
               HasSubstr("use zero_group = 0"));
+  EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.expert_buffer=3"}), HasSubstr("without ep"));
 }
 
 TEST(Config, TokensAreGatheredBeforeTheyGoToTheirExperts) {

@@ -98,12 +98,13 @@ TEST(Route, WeighsExpertsThatOnlyABiasChooses) {
   EXPECT_NEAR(routed.gate[1], 0.75, 1e-5);
 }
 
-// 10 slots and 4 experts: 1.25 times an even load is 3.125, so each takes 4; of 1.1 times 10 of one
-// expert, 11 and not, as in binary, a little more.
+// 10 slots and 4 experts: 1.25 times an even load is 3.125, so each takes 4; 1.1 times 10 is 11 and
+// not, as in binary, a little more. Nobody takes more than there are.
 TEST(Capacity, IsItsMultipleOfAnEvenLoadRoundedUpAndTakesTheFirstSlots) {
   EXPECT_EQ(capacity({4, 1.25}, 10), 4);
-  EXPECT_EQ(capacity({1, 1.1}, 10), 11);
+  EXPECT_EQ(capacity({10, 1.1}, 100), 11);
   EXPECT_EQ(capacity({4, 1}, 8), 2);
+  EXPECT_EQ(capacity({4, 1e300}, 8), 8);
   const Tensor choice = integers({1, 5, 2}, {0, 1, 0, 2, 0, 1, 1, 0, 1, 0});
   OwnedCall call("drop_slots", CapacityParameters{4, 1}, {choice},
                  {integers({1, 5, 2}, std::vector<std::int64_t>(10, 7))}, DType::Float32,

@@ -131,7 +131,7 @@ TEST(ExpertBuffer, OfAHalvedBackwardHasRoomForAll) {
     EXPECT_EQ(instruction.round, 0);
   }
   EXPECT_TRUE(std::any_of(program.notes.begin(), program.notes.end(), [](const std::string& note) {
-    return note.find("a halved backward keeps room") != std::string::npos;
+    return note.find("keeps room for all slots") != std::string::npos;
   }));
 }
 

@@ -266,6 +266,25 @@ TEST(Layouts, OfExpertsOnRanksOfTheirOwnEqualOneRank) {
   }
 }
 
+/// Nothing comes back from the first layer's experts, which are all that is trained.
+TEST(Layouts, OfFrozenModelsWithTrainedExpertsEqualOneRank) {
+  for (const double buffer : {1.0, 4.0}) {
+    CompileOptions options = options_of(tiny_mixtral(4, 2), 4, 1);
+    options.model.balance_loss = options.model.z_loss = options.model.balance_bias = 0;
+    options.parallel.layout.ep = 4;
+    options.parallel.expert_buffer = buffer;
+    options.freeze = {"*embed*", "*self_attn*", "*norm*", "*gate.weight", "lm_head*"};
+    const SideRecord layout = run(options, 1);
+    const SideRecord reference = run(one_rank(options), 1);
+    const Comparison result =
+        compare(layout, reference, options.optimizer,
+                job_of(options, corpus_of(options.sequence), 1).settings, verify_bound(options));
+    EXPECT_TRUE(result.equal) << buffer << " " << result.worst_gradient.name << " "
+                              << result.worst_gradient.relative_error;
+    EXPECT_TRUE(layout.account_equal);
+  }
+}
+
 /// What a rank drops depends on its tokens and not on where the experts are.
 TEST(Capacity, DropsTheSameSlotsWhereverTheExpertsAre) {
   CompileOptions options = options_of(tiny_mixtral(4, 2), 4, 1);
