@@ -34,8 +34,7 @@ std::vector<Key> model_and_data_keys() {
        "How far an update moves the biases that balance the choice of experts; 0 = no biases."},
       {"model", "expert_capacity", SW_FIELD(model.expert_capacity),
        "Slots that an expert takes of a rank's in a micro-batch of training, as a multiple of an "
-       "even "
-       "load; more are dropped and counted, and the result depends on the layout. 0 = none "
+       "even load; more are dropped and counted, and the result depends on the layout. 0 = none "
        "dropped."},
       {"model", "config", [](RunOptions& o) -> Field { return TableField{&o.model.config}; },
        "The keys of a Hugging Face config.json. Exactly one of `preset`, `path` and this table."},

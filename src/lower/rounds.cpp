@@ -19,18 +19,12 @@
 /// The backward keeps what round 0 made. Of a further round it sends the slots again and makes
 /// again what it needs, before the gradients of that round.
 namespace sw {
-namespace {
-
-bool routes(const ShardedGraph& sharded, CopyId id) {
-  const Sharding& sharding = sharded.copies[static_cast<std::size_t>(id)].sharding;
-  return std::any_of(sharding.begin(), sharding.end(),
-                     [](Placement placement) { return placement.is_routed(); });
-}
-
-}  // namespace
 
 bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& sharded,
                               const PipelineOrder& order) {
+  const auto copy = [&](CopyId id) -> const Copy& {
+    return sharded.copies[static_cast<std::size_t>(id)];
+  };
   std::map<int, bool> returns;  // by layer whose backward has to do with routed slots
   std::map<ValueId, int> layer_of_value;
   for (const Op& op : model.graph.ops()) {
@@ -44,11 +38,11 @@ bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& shard
     }
     if (step.kind == ShardedStep::Kind::Compute) {
       if (std::any_of(step.inputs.begin(), step.inputs.end(),
-                      [&](CopyId id) { return routes(sharded, id); })) {
+                      [&](CopyId id) { return is_routed(copy(id).sharding); })) {
         (void)returns[model.graph.op(step.op).layer];
       }
-    } else if (step.choice >= 0 && !routes(sharded, step.to)) {
-      returns[layer_of_value.at(sharded.copies[static_cast<std::size_t>(step.to)].value)] = true;
+    } else if (step.choice >= 0 && !is_routed(copy(step.to).sharding)) {
+      returns[layer_of_value.at(copy(step.to).value)] = true;
     }
   }
   return halves_backwards(order) ||

@@ -10,7 +10,6 @@
 ///                 which experts the slots that come to it chose
 ///     pack, all_to_all    rows of slots to the ranks of their experts
 ///     all_to_all, unpack  and back
-///
 namespace sw {
 
 /// Room for routed slots: a dim in place of batch, sequence and slots of a token.
@@ -21,11 +20,7 @@ Shape Lowering::routed_shape(Shape even) const {
   return even;
 }
 
-bool Lowering::is_routed(CopyId id) const {
-  const Sharding& sharding = copy(id).sharding;
-  return std::any_of(sharding.begin(), sharding.end(),
-                     [](Placement placement) { return placement.is_routed(); });
-}
+bool Lowering::is_routed(CopyId id) const { return sw::is_routed(copy(id).sharding); }
 
 std::int64_t Lowering::experts_of(ValueId choice) const {
   for (const Op& op : model_.graph.ops()) {

@@ -77,7 +77,7 @@ void Lowering::zero_unwritten(WindowSum sum) {
   }
 }
 
-/// The loss has no rows.
+/// The loss has no rows, but where a window has several updates.
 Operand Lowering::sum_rows(WindowSum sum, std::int64_t begin, std::int64_t count) {
   Operand rows = host_sum(sum);
   if (!rows.shape.empty()) {

@@ -39,7 +39,7 @@ struct Table {
   /// Until all have come to the rank with most to come.
   [[nodiscard]] std::int64_t rounds(std::int64_t room) const {
     std::int64_t most = 1;
-    for (std::int64_t to = 0; to < ranks; ++to) most = std::max(most, arrivals(ranks, to).begin);
+    for (std::int64_t to = 0; to < ranks; ++to) most = std::max(most, arrivals(ranks - 1, to).end);
     return (most + room - 1) / room;
   }
 };

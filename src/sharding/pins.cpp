@@ -153,6 +153,11 @@ int ring_axis(const ShardedGraph& sharded, const ShardedStep& step) {
   return found == chosen.end() ? -1 : static_cast<int>(found - chosen.begin());
 }
 
+bool is_routed(const Sharding& sharding) {
+  return std::any_of(sharding.begin(), sharding.end(),
+                     [](Placement placement) { return placement.is_routed(); });
+}
+
 std::vector<Range> copy_box(const ModelGraph& model, const ShardedGraph& sharded, CopyId id,
                             const std::vector<int>& coordinates) {
   const Copy& copy = sharded.copies.at(static_cast<std::size_t>(id));

@@ -97,6 +97,9 @@ void verify(const ModelGraph& model, const ShardedGraph& sharded);
 /// The axis round which a step's keys and values go (Signature::ring); -1: none.
 [[nodiscard]] int ring_axis(const ShardedGraph& sharded, const ShardedStep& step);
 
+/// Whether slots lie so, each where its expert is: how many lie on a rank is known when it runs.
+[[nodiscard]] bool is_routed(const Sharding& sharding);
+
 /// Local shape, start and dtype of a copy. A Partial(sum) copy of a bfloat16 value is kept in
 /// float32: it is summed in float32 and rounded once.
 [[nodiscard]] std::vector<Range> copy_box(const ModelGraph& model, const ShardedGraph& sharded,

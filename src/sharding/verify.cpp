@@ -70,10 +70,6 @@ class Verifier {
     SW_CHECK(row.exists && row.collective == step.move.collective,
              "{}: {} to {} is no row of the table", graph_.value(copy(step.from).value).name,
              to_text(step.move.from), to_text(step.move.to));
-    const auto is_routed = [](const Sharding& sharding) {
-      return std::any_of(sharding.begin(), sharding.end(),
-                         [](Placement placement) { return placement.is_routed(); });
-    };
     if (is_routed(step.move.before) || is_routed(step.move.after)) {
       SW_CHECK(step.move.axes == sharded_.mesh.parts("ep"),
                "{}: its slots travel over a part of ep", graph_.value(copy(step.from).value).name);
