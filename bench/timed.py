@@ -13,23 +13,26 @@ def lines(what):
 
 
 def run_bubble(rounds):
-    closed = {}
+    expected = {}
 
     def measure():
         found = {}
         for line in lines("pipeline"):
             case = (line["schedule"], line["stages"], line["micro_batches"])
-            closed[case] = line["closed_form"]
+            closed = line["closed_form"]
+            expected[case] = ["" if closed is None else f"{100 * closed:.1f}",
+                              f"{100 * line['unit_times']:.1f}"]
             found[case] = [100 * line["idle"]]
         return found
 
     samples = take_turns(rounds, {"idle": measure})
     found = figures(samples)["idle"]
     print_table(
-        ["schedule", "stages", "micro-batches", "closed form, %", "idle, %", "low", "high"],
-        [[*case, f"{100 * closed[case]:.1f}",
+        ["schedule", "stages", "micro-batches", "closed form, %", "unit times, %", "idle, %", "low",
+         "high"],
+        [[*case, *expected[case],
           *(f"{found[' '.join(map(str, case))][key]:.1f}" for key in ("median", "low", "high"))]
-         for case in closed],
+         for case in expected],
     )
     return found
 
