@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import adamw
 import collectives
 import limits
 import ranks
@@ -22,6 +23,7 @@ ROWS = {
     "ranks": ranks.run,
     "train": train.run,
     "start": start.run,
+    "adamw": adamw.run,
     "bubble": timed.run_bubble,
     "overlap": timed.run_overlap,
 }

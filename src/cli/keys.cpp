@@ -99,6 +99,8 @@ std::vector<Key> train_and_optimizer_keys() {
        "Sequences per micro-batch and data-parallel rank.",
        {},
        kPositive},
+      {"train", "head_chunk", SW_FIELD(train.head_chunk),
+       "Most tokens of a rank's micro-batch whose logits exist at a time; 0 = all."},
       {"train",
        "precision",
        SW_FIELD(train.precision),

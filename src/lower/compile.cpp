@@ -265,6 +265,7 @@ LowerOptions Compilation::lower_options() const {
   lower.prefetch = options_.parallel.prefetch;
   lower.reshard_after_forward = options_.parallel.reshard_after_forward;
   lower.expert_buffer = options_.parallel.expert_buffer;
+  lower.head_chunk = options_.head_chunk;
   lower.optimizer = options_.optimizer;
   lower.balance_bias = options_.model.balance_bias;
   lower.decays = [patterns = options_.optimizer.no_decay](const Value& value) {

@@ -22,6 +22,7 @@ struct CompileOptions {
   std::int64_t micro_batch = 1;   ///< sequences per micro-batch and data-parallel rank
   std::int64_t accumulation = 1;  ///< micro-batches per window
   std::int64_t sequence = 0;
+  std::int64_t head_chunk = 2048;   ///< most tokens of a rank whose logits exist; 0: all
   std::vector<std::string> freeze;  ///< weight name patterns (`*` and `?`)
   int threads = 1;                  ///< of a rank's team
   /// Only forwards: weights without gradients and optimizer state.

@@ -23,6 +23,7 @@ struct LowerOptions {
   int prefetch = 1;                   ///< units gathered ahead of their use, level 3
   bool reshard_after_forward = true;  ///< level 3: units are gathered again for the backward
   double expert_buffer = 2;           ///< room for routed slots, in even loads
+  std::int64_t head_chunk = 2048;     ///< most tokens of a rank whose logits exist; 0: all
   UpdateRule update;
   OptimizerOptions optimizer;
   double balance_bias = 0;  ///< by which an update moves biases of routers

@@ -62,7 +62,9 @@ class Lowering {
   [[nodiscard]] int updates() const { return options_.update.updates(options_.micro_batches); }
   /// The part of a host operand that belongs to an update of the window.
   [[nodiscard]] Operand of_update(const Operand& all, int update, const Shape& shape) const;
+  /// Of a part of the tokens while the head goes over them.
   [[nodiscard]] Shape local_shape(CopyId copy) const;
+  [[nodiscard]] Shape whole_shape(CopyId copy) const;
   [[nodiscard]] Shape local_start(CopyId copy) const;
   /// As `local_shape`, but of routed slots the number that a rank has if all experts are chosen
   /// alike.
@@ -135,6 +137,22 @@ class Lowering {
                        const std::vector<int>& members);
   [[nodiscard]] StreamId communication_stream();
   [[nodiscard]] bool has_collectives() const { return sharded_.mesh.world() > 1; }
+
+  // head.cpp: logits of a part of the tokens at a time
+  struct Head {
+    std::vector<std::size_t> steps;  ///< repeated for each part, in order
+    std::vector<bool> deferred;      ///< per step: moved to the backward, where there is one
+    std::vector<bool> logits;        ///< per copy: logits or their gradients
+    std::vector<bool> by_token;      ///< per copy that these steps touch: has a row a token
+    Range part;                      ///< of the rank's tokens, while parts are emitted
+  };
+  void find_head();
+  void emit_before_head(std::size_t at);
+  void emit_head();
+  [[nodiscard]] Shape shape_of_part(CopyId id, Shape whole) const;
+  [[nodiscard]] static Operand moved_by_tokens(Operand operand, std::int64_t ahead,
+                                               const Shape& shape);
+  Operand place_copy(CopyId id, const std::string& name, DType dtype, Lane lane, Category category);
 
   // all_to_all.cpp
   void emit_all_to_all(const ShardedStep& step);
@@ -268,6 +286,7 @@ class Lowering {
   bool room_for_all_slots_ = false;
   int most_rounds_ = 1;
   Round round_;
+  Head head_;
   std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, with others' rounds
   std::vector<std::size_t> maker_of_copy_;         ///< per copy: a step
   std::vector<int> layer_of_value_;

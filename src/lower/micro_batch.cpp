@@ -275,11 +275,11 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
                         !placed_[static_cast<std::size_t>(step.from)].shared;
   const std::string name = fmt::format("{} {}", to_text(kind), value(step.to).name);
   const Phase phase = phase_of(step);
-  const Operand to =
-      in_place ? from
-               : transient(
-                     fmt::format("{} {} mb{}", value(step.to).name, to_text(move.to), micro_batch_),
-                     from.dtype, local_shape(step.to), Lane::Window, Category::Communication);
+  const Operand to = in_place ? from
+                              : place_copy(step.to,
+                                           fmt::format("{} {} mb{}", value(step.to).name,
+                                                       to_text(move.to), micro_batch_),
+                                           from.dtype, Lane::Window, Category::Communication);
   const int dim = kind == CollectiveKind::AllReduce       ? -1
                   : kind == CollectiveKind::ReduceScatter ? move.to.dim
                                                           : move.from.dim;

@@ -44,6 +44,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
   find_boundaries();
   find_packed_tokens();
   find_rounds();
+  find_head();
   find_last_uses_and_lanes();
   make_links();
   make_ring();
@@ -148,15 +149,17 @@ void Lowering::find_last_uses_and_lanes() {
   }
 }
 
-Shape Lowering::local_shape(CopyId id) const {
+Shape Lowering::whole_shape(CopyId id) const {
   const Shape even = shape_of(copy_box(model_, sharded_, id, coordinates_));
   return is_routed(id) ? routed_shape(even) : even;
 }
 
+Shape Lowering::local_shape(CopyId id) const { return shape_of_part(id, whole_shape(id)); }
+
 std::vector<Shape> Lowering::even_shapes(const std::vector<CopyId>& copies) const {
   std::vector<Shape> shapes;
   for (const CopyId id : copies) {
-    shapes.push_back(shape_of(copy_box(model_, sharded_, id, coordinates_)));
+    shapes.push_back(shape_of_part(id, shape_of(copy_box(model_, sharded_, id, coordinates_))));
   }
   return shapes;
 }
@@ -227,8 +230,8 @@ Operand Lowering::place_output(const ShardedStep& step, std::size_t index, std::
       return operand;
     }
   }
-  return transient(fmt::format("{} mb{}", value(id).name, micro_batch_), dtype, shape,
-                   lane_[static_cast<std::size_t>(id)], Category::Activations);
+  return place_copy(id, fmt::format("{} mb{}", value(id).name, micro_batch_), dtype,
+                    lane_[static_cast<std::size_t>(id)], Category::Activations);
 }
 
 }  // namespace sw

@@ -151,6 +151,9 @@ bool Lowering::belongs(std::size_t at, const PipelineAction& action) const {
   if (segment_of_step_[at] != action.segment) {
     return false;
   }
+  if (head_.deferred[at]) {
+    return takes(action, Direction::Backward);
+  }
   const bool forward = direction_of(model_, sharded_, step) == Direction::Forward;
   if (action.kind == PipelineAction::Kind::Forward || forward) {
     return forward && action.kind == PipelineAction::Kind::Forward;
@@ -173,7 +176,12 @@ void Lowering::emit_action(const PipelineAction& action) {
   use_version(version_used(action));
   const std::size_t begin = program_.instructions.size();
   for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
-    if (belongs(at, action)) {
+    if (!belongs(at, action)) {
+      continue;
+    }
+    if (!head_.steps.empty() && at == head_.steps.front()) {
+      emit_head();
+    } else {
       emit_loads(sharded_.steps[at]);
       emit_step(at);
     }

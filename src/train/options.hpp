@@ -15,6 +15,7 @@ struct TrainOptions {
   std::int64_t global_batch = 32;  ///< sequences per step
   std::int64_t micro_batch = 4;    ///< sequences per micro-batch and data-parallel rank
   std::int64_t accumulation = 2;   ///< derived: global_batch / (micro_batch x dp), whole
+  std::int64_t head_chunk = 2048;  ///< most tokens of a rank whose logits exist; 0 = all
   DType precision = DType::Float32;
   DType gradient_precision = DType::Float32;  ///< of accumulators and wire
   std::uint64_t seed = 1;

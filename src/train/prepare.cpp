@@ -133,6 +133,7 @@ CompileOptions compile_options(const RunOptions& options) {
   compile.micro_batch = options.train.micro_batch;
   compile.accumulation = options.train.accumulation;
   compile.sequence = options.data.sequence_length;
+  compile.head_chunk = options.train.head_chunk;
   compile.freeze = options.train.freeze;
   compile.threads = threads_per_rank(options.parallel);
   return compile;

@@ -106,6 +106,7 @@ CompileOptions options_of(const ModelConfig& model, int dp, int tp) {
   options.micro_batch = 2;
   options.accumulation = 2;
   options.sequence = 24;
+  options.head_chunk = 16;
   return options;
 }
 
@@ -129,6 +130,14 @@ std::vector<int> possible_ep(const CompileOptions& options) {
     }
   }
   return possible;
+}
+
+ContextAlgorithm possible_context(const CompileOptions& options) {
+  const ParallelOptions& parallel = options.parallel;
+  const bool exchanges = !parallel.sequence_parallel &&
+                         options.model.kv_heads % (parallel.layout.cp * parallel.layout.tp) == 0;
+  return parallel.context == ContextAlgorithm::AllToAll && !exchanges ? ContextAlgorithm::Ring
+                                                                      : parallel.context;
 }
 
 CompileOptions drawn_layout(std::uint64_t number) {
@@ -180,11 +189,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
       parallel.offload = Offload::Optimizer;
     }
     parallel.context = static_cast<ContextAlgorithm>(pick(3));
-    if (parallel.context == ContextAlgorithm::AllToAll &&
-        (parallel.sequence_parallel ||
-         model.kv_heads % (parallel.layout.cp * parallel.layout.tp) != 0)) {
-      parallel.context = ContextAlgorithm::Ring;
-    }
+    parallel.context = possible_context(options);
     if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts

@@ -24,8 +24,8 @@ namespace sw::test {
 /// Sentences, tokenized as bytes.
 [[nodiscard]] Corpus corpus_of(std::int64_t sequence);
 
-/// 2 micro-batches of 2 rows of 24 tokens per data-parallel rank; buckets so small that there are
-/// several.
+/// 2 micro-batches of 2 rows of 24 tokens per data-parallel rank; buckets, and parts of the head,
+/// so small that there are several.
 [[nodiscard]] CompileOptions options_of(const ModelConfig& model, int dp, int tp);
 /// 4 micro-batches of one row on 5 layers.
 [[nodiscard]] CompileOptions pipeline_of(int pp, PipelineSchedule schedule, bool tied = false);
@@ -35,6 +35,8 @@ inline constexpr PipelineSchedule kSynchronous[] = {
 
 /// Expert-parallel sizes that fit the layout and the model, ascending from 1.
 [[nodiscard]] std::vector<int> possible_ep(const CompileOptions& options);
+/// The context algorithm asked for, or the ring where heads cannot be exchanged.
+[[nodiscard]] ContextAlgorithm possible_context(const CompileOptions& options);
 /// A layout of up to 8 ranks by the number that draws it: every choice of [parallel] that does not
 /// contradict another.
 [[nodiscard]] CompileOptions drawn_layout(std::uint64_t number);

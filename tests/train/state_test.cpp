@@ -23,6 +23,7 @@ using test::drawn_layout;
 using test::Job;
 using test::job_of;
 using test::options_of;
+using test::possible_context;
 using test::possible_ep;
 using test::run;
 using test::tiny_llama;
@@ -42,6 +43,7 @@ std::vector<CompileOptions> drawn_layouts_of_one_model(std::size_t count,
     const std::int64_t rows = options.micro_batch * parallel.layout.dp;
     options.accumulation = kRows / rows;
     options.parallel.layout.ep = possible_ep(options).back();
+    options.parallel.context = possible_context(options);
     options.parallel.zero_group = options.parallel.layout.ep > 1 ? 0 : options.parallel.zero_group;
     const int chunks =
         parallel.pipeline == PipelineSchedule::ZeroBubbleV ? 2 : parallel.virtual_stages;
