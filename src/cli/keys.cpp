@@ -100,7 +100,8 @@ std::vector<Key> train_and_optimizer_keys() {
        {},
        kPositive},
       {"train", "head_chunk", SW_FIELD(train.head_chunk),
-       "Most tokens of a rank's micro-batch whose logits exist at a time; 0 = all."},
+       "Most tokens of a rank's micro-batch whose logits exist at a time, a multiple of 16; 0 = "
+       "all."},
       {"train",
        "precision",
        SW_FIELD(train.precision),

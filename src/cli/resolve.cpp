@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "lower/lower.hpp"
 
 namespace sw {
 namespace {
@@ -19,6 +20,7 @@ class Resolver {
     model();
     data();
     duration();
+    head();
     layout();
     parallel();
     batch();
@@ -80,6 +82,14 @@ class Resolver {
     }
     if (train.steps == 0 && train.epochs == 0) {
       refuse("train.steps = 0 and train.epochs = 0; set one of them");
+    }
+  }
+
+  void head() const {
+    const std::int64_t chunk = o_.train.head_chunk;
+    if (chunk % kHeadChunkMultiple != 0) {
+      refuse("train.head_chunk = {} is no multiple of {}; use {}", chunk, kHeadChunkMultiple,
+             round_up(std::max<std::int64_t>(chunk, 1), kHeadChunkMultiple));
     }
   }
 

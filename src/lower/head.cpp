@@ -17,6 +17,8 @@
 /// one row of the residual stream a token is whole, and a part reads or writes its range.
 namespace sw {
 
+/// Three sets of copies: logits and their gradients; what is made of them, directly or not (so all
+/// gradients); and what a part of the tokens makes, of which sums over ranks belong to the part.
 void Lowering::find_head() {
   using Copies = std::vector<bool>;
   const auto any = [](const std::vector<CopyId>& ids, const Copies& of) {
@@ -64,6 +66,17 @@ void Lowering::find_head() {
     head_.deferred[at] =
         in_parts[at] || (!backward(at) && any(copies_read(sharded_.steps[at]), from_logits));
   }
+  // Gathers of the forward that the head alone reads need not wait for it either.
+  Copies read_before(sharded_.copies.size(), false);
+  for (std::size_t at = count; at-- > 0 && goes_back;) {
+    const ShardedStep& step = sharded_.steps[at];
+    if (step.kind == ShardedStep::Kind::Move && !backward(at) && at < head_.steps.front() &&
+        !any(copies_made(step), read_before)) {
+      head_.deferred[at] = true;
+    } else if (!head_.deferred[at]) {
+      mark(copies_read(step), read_before);
+    }
+  }
   head_.by_token.assign(sharded_.copies.size(), false);
   const std::vector<ValueId> parameters = model_.graph.parameters();
   for (const std::size_t at : head_.steps) {
@@ -86,27 +99,26 @@ Shape Lowering::shape_of_part(CopyId id, Shape whole) const {
   return whole;
 }
 
-/// An operand of another number of tokens, `ahead` tokens after where it is.
-Operand Lowering::moved_by_tokens(Operand operand, std::int64_t ahead, const Shape& shape) {
-  const std::int64_t tokens = operand.shape[0] * operand.shape[1];
-  operand.offset += ahead * (elements(operand.shape) / tokens * size_of(operand.dtype));
-  operand.shape = shape;
-  return operand;
+/// Of what is whole, the range of the part that is emitted.
+Operand Lowering::in_part(CopyId id, Operand whole) const {
+  const std::int64_t tokens = whole.shape[0] * whole.shape[1];
+  whole.offset += head_.part.begin * (elements(whole.shape) / tokens * size_of(whole.dtype));
+  whole.shape = local_shape(id);
+  return whole;
 }
 
 /// Memory for a copy: of its own, or the part's range of what the first part made room for.
 Operand Lowering::place_copy(CopyId id, const std::string& name, DType dtype, Lane lane,
                              Category category) {
   const auto index = static_cast<std::size_t>(id);
-  const Shape shape = local_shape(id);
   if (head_.part.size() == 0 || !head_.by_token[index] || head_.logits[index]) {
-    return transient(name, dtype, shape, lane, category);
+    return transient(name, dtype, local_shape(id), lane, category);
   }
-  if (head_.part.begin == 0) {
-    return moved_by_tokens(transient(name, dtype, whole_shape(id), lane, category), 0, shape);
+  const auto [whole, first] = head_.whole.try_emplace(id);
+  if (first) {
+    whole->second = transient(name, dtype, whole_shape(id), lane, category);
   }
-  const Operand before = placed_[index].operand;
-  return moved_by_tokens(before, before.shape[1], shape);
+  return in_part(id, whole->second);
 }
 
 /// Steps of the backward that the head needs and that need nothing of it: what they gather again
@@ -114,10 +126,10 @@ Operand Lowering::place_copy(CopyId id, const std::string& name, DType dtype, La
 void Lowering::emit_before_head(std::size_t at) {
   for (const CopyId id : copies_read(sharded_.steps[at])) {
     const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(id)];
-    if (maker < head_.steps.front() || emitted_.contains({micro_batch_, maker})) {
+    if (maker < head_.steps.front() || sharded_.steps[maker].kind == ShardedStep::Kind::Load ||
+        !emitted_.insert({micro_batch_, maker}).second) {
       continue;
     }
-    emitted_.insert({micro_batch_, maker});
     const std::vector<CopyId> forward = copies_read(sharded_.steps[head_.steps.front()]);
     const auto there = std::find_if(forward.begin(), forward.end(), [&](CopyId other) {
       return copy(other).value == copy(id).value && copy(other).sharding == copy(id).sharding;
@@ -133,49 +145,41 @@ void Lowering::emit_before_head(std::size_t at) {
 
 /// All parts, at the first step of the head.
 void Lowering::emit_head() {
+  std::set<CopyId> made;
   for (const std::size_t at : head_.steps) {
     emitted_.insert({micro_batch_, at});
+    const std::vector<CopyId> outputs = copies_made(sharded_.steps[at]);
+    made.insert(outputs.begin(), outputs.end());
   }
-  std::map<CopyId, Operand> read;  // whole
-  std::set<CopyId> made;
   for (const std::size_t at : head_.steps) {
     emit_loads(sharded_.steps[at]);
     emit_before_head(at);
     for (const CopyId id : copies_read(sharded_.steps[at])) {
       if (head_.by_token[static_cast<std::size_t>(id)] && !made.contains(id)) {
-        read[id] = operand(id);
+        head_.whole[id] = operand(id);
       }
-    }
-    for (const CopyId id : copies_made(sharded_.steps[at])) {
-      made.insert(id);
     }
   }
   const Shape logits = whole_shape(sharded_.steps[head_.steps.front()].outputs.front());
   const std::int64_t tokens = logits[0] * logits[1];
-  const std::int64_t most = options_.head_chunk == 0 ? tokens : options_.head_chunk;
+  const std::int64_t most =
+      options_.head_chunk == 0 ? tokens : std::min(tokens, options_.head_chunk);
   const std::int64_t parts = (tokens + most - 1) / most;
-  // Ranges begin at whole cache lines, also of one number a token.
-  const std::int64_t each = round_up((tokens + parts - 1) / parts, 16);
-  std::int64_t begin = 0;
-  for (; begin < tokens; begin += each) {
+  const std::int64_t each = round_up((tokens + parts - 1) / parts, kHeadChunkMultiple);
+  for (std::int64_t begin = 0; begin < tokens; begin += each) {
     head_.part = {begin, std::min(tokens, begin + each)};
-    for (const auto& [id, whole] : read) {
-      operand(id) = moved_by_tokens(whole, begin, local_shape(id));
+    for (const auto& [id, whole] : head_.whole) {
+      operand(id) = in_part(id, whole);
     }
     for (const std::size_t at : head_.steps) {
       emit_one(at);
     }
   }
-  head_.part = {};
-  for (const auto& [id, whole] : read) {
+  for (const auto& [id, whole] : head_.whole) {
     operand(id) = whole;
   }
-  for (const CopyId id : made) {
-    const auto index = static_cast<std::size_t>(id);
-    if (head_.by_token[index] && !head_.logits[index]) {
-      operand(id) = moved_by_tokens(operand(id), each - begin, whole_shape(id));
-    }
-  }
+  head_.part = {};
+  head_.whole.clear();
 }
 
 }  // namespace sw

@@ -12,6 +12,9 @@
 /// Sharded graph -> Program of one rank.
 namespace sw {
 
+/// Parts of the head begin at whole cache lines, also of one number a token.
+inline constexpr std::int64_t kHeadChunkMultiple = 16;
+
 struct LowerOptions {
   Stages stages;
   PipelineOrder order;  ///< of a training step

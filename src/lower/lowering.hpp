@@ -140,18 +140,18 @@ class Lowering {
 
   // head.cpp: logits of a part of the tokens at a time
   struct Head {
-    std::vector<std::size_t> steps;  ///< repeated for each part, in order
-    std::vector<bool> deferred;      ///< per step: moved to the backward, where there is one
-    std::vector<bool> logits;        ///< per copy: logits or their gradients
-    std::vector<bool> by_token;      ///< per copy that these steps touch: has a row a token
-    Range part;                      ///< of the rank's tokens, while parts are emitted
+    std::vector<std::size_t> steps;   ///< repeated for each part, in order
+    std::vector<bool> deferred;       ///< per step: moved to the backward, where there is one
+    std::vector<bool> logits;         ///< per copy: logits or their gradients
+    std::vector<bool> by_token;       ///< per copy that these steps touch: has a row a token
+    Range part;                       ///< of the rank's tokens, while parts are emitted
+    std::map<CopyId, Operand> whole;  ///< likewise: where copies by token lie
   };
   void find_head();
   void emit_before_head(std::size_t at);
   void emit_head();
   [[nodiscard]] Shape shape_of_part(CopyId id, Shape whole) const;
-  [[nodiscard]] static Operand moved_by_tokens(Operand operand, std::int64_t ahead,
-                                               const Shape& shape);
+  [[nodiscard]] Operand in_part(CopyId id, Operand whole) const;
   Operand place_copy(CopyId id, const std::string& name, DType dtype, Lane lane, Category category);
 
   // all_to_all.cpp
@@ -287,7 +287,7 @@ class Lowering {
   int most_rounds_ = 1;
   Round round_;
   Head head_;
-  std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, with others' rounds
+  std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, out of their turn
   std::vector<std::size_t> maker_of_copy_;         ///< per copy: a step
   std::vector<int> layer_of_value_;
   std::vector<bool>
@@ -301,9 +301,8 @@ class Lowering {
       member_of_;                     ///< parameter -> (unit, member)
   std::map<WindowSum, CopyId> sums_;  ///< of this graph: a copy that is added to it
   std::set<std::pair<WindowSum, std::int64_t>>
-      written_sums_;                   ///< rows, by an earlier layer or micro-batch of this rank
-  std::vector<int> gradient_written_;  ///< per gradient: the micro-batch that last wrote or added
-                                       ///< to its accumulator, -1
+      written_sums_;  ///< rows, by an earlier layer or micro-batch of this rank
+  std::set<std::pair<int, int>> written_gradients_;  ///< by gradient and what it is reduced with
   int version_ = 0;  ///< of this stage's weights: updates so far in an asynchronous pipeline
   std::map<int, std::vector<BufferId>> stashed_;  ///< earlier ones, per unit
   int used_version_ = 0;                          ///< by the action being emitted

@@ -283,6 +283,9 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   const int dim = kind == CollectiveKind::AllReduce       ? -1
                   : kind == CollectiveKind::ReduceScatter ? move.to.dim
                                                           : move.from.dim;
+  if (const auto whole = head_.whole.find(step.from); in_place && whole != head_.whole.end()) {
+    head_.whole[step.to] = whole->second;
+  }
   const CollectiveWork work{kind, move.op, group(move.axes, 0), {dim}, -1, {}, {}};
   Instruction* last = program_.instructions.empty() ? nullptr : &program_.instructions.back();
   CollectiveWork* before = last == nullptr ? nullptr : std::get_if<CollectiveWork>(&last->work);
@@ -302,6 +305,7 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   Placed& placed = placed_[static_cast<std::size_t>(step.to)];
   placed = {to, false};
   if (wanted != to.dtype) {
+    SW_CHECK(head_.part.size() == 0, "{} is rounded in parts", value(step.to).name);
     placed.operand =
         transient(fmt::format("{} rounded mb{}", value(step.to).name, micro_batch_), wanted,
                   to.shape, lane_[static_cast<std::size_t>(step.to)], Category::Activations);
@@ -311,15 +315,13 @@ void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   }
 }
 
-/// Whether the micro-batch's contribution is added to what is there.
+/// Whether the micro-batch's contribution is added to what is there: not if it is the first of
+/// those that are reduced together, in whatever order they come.
 bool Lowering::accumulates(int gradient) {
-  int& written = gradient_written_[static_cast<std::size_t>(gradient)];
   const ValueId parameter = sharded_.gradients[static_cast<std::size_t>(gradient)].parameter;
   const Unit& unit = state_.units[member_of_.at(parameter).first];
-  const bool there =
-      written >= (rounds(unit) > 1 ? micro_batch_ : options_.update.first_of_update(micro_batch_));
-  written = micro_batch_;
-  return there;
+  const int together = rounds(unit) > 1 ? micro_batch_ : options_.update.update_of(micro_batch_);
+  return !written_gradients_.insert({gradient, together}).second;
 }
 
 Phase Lowering::phase_of(const ShardedStep& step) const {

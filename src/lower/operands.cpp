@@ -18,8 +18,7 @@ Lowering::Lowering(const ModelGraph& model, const ShardedGraph& sharded, const S
       options_(options),
       rank_(rank),
       coordinates_(sharded.mesh.coordinates(rank)),
-      gradient_of_copy_(sharded.copies.size(), -1),
-      gradient_written_(sharded.gradients.size(), -1) {
+      gradient_of_copy_(sharded.copies.size(), -1) {
   program_.rank = rank;
   program_.world = sharded.mesh.world();
   program_.buffers = state.buffers;

@@ -156,6 +156,14 @@ TEST(Config, StepsAndEpochsExcludeEachOther) {
   EXPECT_THAT(refusal("[train]\nsteps = 0\n"), HasSubstr("set one of them"));
 }
 
+TEST(Config, PartsOfTheHeadAreWholeCacheLines) {
+  EXPECT_EQ(parse("[train]\nhead_chunk = 0\n").train.head_chunk, 0);
+  EXPECT_THAT(refusal("[train]\nhead_chunk = 33\n"),
+              HasSubstr("train.head_chunk = 33 is no multiple of 16; use 48"));
+  EXPECT_THAT(refusal("[train]\nhead_chunk = 1\n"), HasSubstr("use 16"));
+  EXPECT_THAT(refusal("[train]\nhead_chunk = -16\n"), HasSubstr("train.head_chunk"));
+}
+
 TEST(Config, AccumulationFollowsFromTheBatchAndLeavesTensorRanksOut) {
   const auto options =
       parse("[train]\nglobal_batch = 32\nmicro_batch = 2\n[parallel]\ndp = 4\ntp = 8\n");

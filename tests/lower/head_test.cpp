@@ -53,13 +53,13 @@ TEST(Head, KeepsTheLogitsOfAPartOfTheTokensAlone) {
 
 /// Ranges begin at multiples of 16 tokens, and the last part has what is left.
 TEST(Head, CutsTokensIntoEqualPartsOfWholeCacheLines) {
-  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(2, 127)).training(0), "logits"),
+  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(2, 112)).training(0), "logits"),
             (std::vector<std::int64_t>{64, 64}));
-  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(3, 70)).training(0), "logits"),
+  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(3, 80)).training(0), "logits"),
             (std::vector<std::int64_t>{64, 64, 64}));
-  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(2, 50)).training(0), "logits"),
+  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(2, 48)).training(0), "logits"),
             (std::vector<std::int64_t>{48, 48, 32}));
-  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(1, 100)).training(0), "logits"),
+  EXPECT_EQ(tokens_of(Compilation(wide_vocabulary(1, std::int64_t{1} << 62)).training(0), "logits"),
             (std::vector<std::int64_t>{64}));
 }
 
@@ -69,23 +69,44 @@ TEST(Head, GoesOverPartsInAnEvaluationToo) {
   EXPECT_LT(memory_account(program).activations, 2 * 64 * 4096 * 4);
 }
 
-/// GPipe's last stage runs all forwards before the first backward; logits do not wait.
+/// GPipe's last stage runs all forwards before the first backward; neither logits nor what is
+/// gathered for them waits.
 TEST(Head, OfAPipelineRunsWithTheBackward) {
   for (const PipelineSchedule schedule : {PipelineSchedule::GPipe, PipelineSchedule::ZeroBubble}) {
     CompileOptions options = wide_vocabulary(1, 0);
     options.parallel.layout.pp = 2;
+    options.parallel.layout.tp = 2;
+    options.parallel.sequence_parallel = true;
     options.parallel.pipeline = schedule;
     options.accumulation = 4;
-    const Program last = Compilation(options).training(1);
+    const Program last = Compilation(options).training(3);
     std::vector<int> order;
+    std::vector<int> gathers;
     for (const Instruction& instruction : last.instructions) {
       if (instruction.name == "logits" || instruction.name == "loss.gradient") {
         order.push_back(instruction.micro_batch);
       }
+      if (instruction.name == "all_gather norm") {
+        gathers.push_back(static_cast<int>(order.size()));
+      }
     }
     EXPECT_EQ(order, (std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3}));
-    EXPECT_LT(memory_account(last).activations, 2 * 64 * 4096 * 4);
+    EXPECT_EQ(gathers, (std::vector<int>{0, 2, 4, 6}));  // once each, right before
+    EXPECT_LT(memory_account(last).activations, 2 * 64 * 4096 / 2 * 4);
   }
+}
+
+/// Labels are read by parts, and sliced for cp once.
+TEST(Head, LoadsItsLabelsOnce) {
+  CompileOptions options = wide_vocabulary(2, 16);
+  options.parallel.layout.cp = 2;
+  const Program program = Compilation(options).training(0);
+  EXPECT_EQ(std::count_if(program.instructions.begin(), program.instructions.end(),
+                          [](const Instruction& instruction) {
+                            return instruction.name == "slice labels" &&
+                                   instruction.micro_batch == 0;
+                          }),
+            1);
 }
 
 }  // namespace

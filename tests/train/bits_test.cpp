@@ -138,7 +138,7 @@ TEST(Bits, OfTheLossAreTheSameForEveryPartOfTheHead) {
     CompileOptions options = options_of(tiny_llama(4, 2), 1, tp);
     options.head_chunk = 0;
     const SideRecord base = run(options, 1);
-    for (const std::int64_t chunk : {16, 20, 32}) {
+    for (const std::int64_t chunk : {16, 32}) {
       SCOPED_TRACE(fmt::format("tp {} chunk {}", tp, chunk));
       options.head_chunk = chunk;
       const SideRecord other = run(options, 1);

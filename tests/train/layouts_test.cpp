@@ -383,6 +383,22 @@ TEST(Layouts, OfPipelinesEqualOneRank) {
   }
 }
 
+/// Of a V the first and the last segment are on one stage, which makes the gradient of the tied
+/// weight by the head early, and by the embedding late: micro-batches come in between.
+TEST(Layouts, OfPipelinesThatReduceEveryMicroBatchEqualOneRank) {
+  for (const PipelineSchedule schedule : kSynchronous) {
+    CompileOptions options = pipeline_of(2, schedule, true);
+    options.parallel.virtual_stages = schedule == PipelineSchedule::Interleaved ? 2 : 1;
+    options.parallel.layout.dp = 2;
+    options.parallel.reduce_gradients = ReduceGradients::MicroBatch;
+    for (const int zero : {0, 2}) {
+      options.parallel.zero = zero;
+      SCOPED_TRACE(fmt::format("schedule {} zero {}", static_cast<int>(schedule), zero));
+      equals_one_rank(options);
+    }
+  }
+}
+
 /// Sliced in pairs, whose sums are added: another order of additions, so within the bound only.
 TEST(Layouts, ThatShareALevelOverPartsOfTheDataGroupEqualOneRank) {
   for (const int zero : {1, 2, 3}) {
