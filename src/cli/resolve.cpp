@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -118,16 +120,50 @@ class Resolver {
           "parallel.dp = 0 to take what is left, or change one of them",
           layout.pp, layout.dp, layout.cp, layout.tp, product, world);
     }
-    if ((layout.dp * layout.cp) % layout.ep != 0) {
-      refuse("parallel.ep = {} does not divide dp x cp = {} x {} = {}", layout.ep, layout.dp,
-             layout.cp, layout.dp * layout.cp);
+    check_nests("ep", layout.ep, {{"cp", layout.cp}});
+    check_nests("zero_group", o_.parallel.zero_group, {{"cp", layout.cp}, {"ep", layout.ep}});
+  }
+
+  /// A key that says how many neighbours of the data-parallel ranks share something: one divides
+  /// the other of any two of them.
+  void check_nests(const char* key, int ranks,
+                   const std::vector<std::pair<const char*, int>>& others) const {
+    const Layout& layout = o_.parallel.layout;
+    const int all = layout.dp * layout.cp;
+    const auto nest = [](int a, int b) { return a % b == 0 || b % a == 0; };
+    const auto fits = [&](int count) {
+      return all % count == 0 && std::all_of(others.begin(), others.end(), [&](const auto& other) {
+               return nest(count, other.second);
+             });
+    };
+    if (ranks == 0 || fits(ranks)) {
+      return;
     }
-    if (layout.ep > 1 && layout.ep % layout.cp != 0) {
-      refuse(
-          "parallel.ep = {} is no multiple of cp = {}: experts are shared out over all of cp and "
-          "the inner part of dp; use ep = {}",
-          layout.ep, layout.cp, layout.cp);
+    std::vector<std::string> nearest;
+    for (int count = std::min(ranks, all); count > 1 && nearest.empty(); --count) {
+      if (fits(count)) {
+        nearest.push_back(fmt::format("{} = {}", key, count));
+      }
     }
+    for (int count = ranks; count <= all; ++count) {
+      if (fits(count)) {
+        nearest.push_back(fmt::format("{} = {}", key, count));
+        break;
+      }
+    }
+    const std::string way_out =
+        nearest.empty() ? "leave it out" : fmt::format("use {}", fmt::join(nearest, " or "));
+    if (all % ranks != 0) {
+      refuse("parallel.{} = {} does not divide dp x cp = {} x {} = {}; {}", key, ranks, layout.dp,
+             layout.cp, all, way_out);
+    }
+    const auto other = std::find_if(others.begin(), others.end(), [&](const auto& candidate) {
+      return !nest(ranks, candidate.second);
+    });
+    refuse(
+        "parallel.{} = {} and parallel.{} = {} cut dp x cp = {} x {} ranks in groups that do not "
+        "nest; {}",
+        key, ranks, other->first, other->second, layout.dp, layout.cp, way_out);
   }
 
   void parallel() const {
@@ -154,13 +190,6 @@ class Resolver {
       refuse("parallel.expert_buffer = {} is room for slots that travel; without ep none do",
              parallel.expert_buffer);
     }
-    if (parallel.zero_group != 0 && parallel.layout.ep > 1) {
-      refuse(
-          "parallel.zero_group = {} with parallel.ep = {}: both cut the data-parallel ranks in "
-          "two; "
-          "use zero_group = 0",
-          parallel.zero_group, parallel.layout.ep);
-    }
     const bool cuts_tokens = parallel.sequence_parallel && parallel.layout.tp > 1;
     if (parallel.layout.ep > 1 && cuts_tokens && !parallel.gather_before_dispatch) {
       refuse(
@@ -173,10 +202,6 @@ class Resolver {
       refuse(
           "parallel.gather_before_dispatch = true is for ep and tp above 1 with sequence_parallel; "
           "leave it out");
-    }
-    if (parallel.zero_group != 0 && group % parallel.zero_group != 0) {
-      refuse("parallel.zero_group = {} does not divide dp x cp = {} x {} = {}", parallel.zero_group,
-             parallel.layout.dp, parallel.layout.cp, group);
     }
     if (parallel.zero_group != 0 && (parallel.zero_group == 1 || parallel.zero == 0)) {
       refuse(

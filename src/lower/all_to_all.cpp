@@ -7,6 +7,8 @@
 ///     slice, slice, ...     along the new dim, one for each rank, packed one after the other
 ///     all_to_all
 ///     join                  along the old dim
+///
+/// Over the parts of an axis at once: they nest alike in both dims.
 namespace sw {
 
 /// Memory for `shapes` one after the other: the whole, then each.
@@ -28,8 +30,6 @@ std::vector<Operand> Lowering::packed(const std::string& name, DType dtype,
 
 void Lowering::emit_all_to_all(const ShardedStep& step) {
   const Move& move = step.move;
-  SW_CHECK(move.axes.size() == 1, "{}: a folded all_to_all is not lowered", value(step.to).name);
-  const auto axis = static_cast<std::size_t>(move.axes.front());
   const auto new_dim = static_cast<std::size_t>(move.to.dim);
   const auto old_dim = static_cast<std::size_t>(move.from.dim);
   const Operand from = operand(step.from);
@@ -42,8 +42,8 @@ void Lowering::emit_all_to_all(const ShardedStep& step) {
   std::vector<Shape> sent;
   std::vector<Shape> received;
   std::vector<std::int64_t> starts;
-  std::vector<int> there = coordinates_;
-  for (there[axis] = 0; there[axis] < sharded_.mesh.axes()[axis].size; ++there[axis]) {
+  for (const int rank : sharded_.mesh.group(rank_, move.axes)) {
+    const std::vector<int> there = sharded_.mesh.coordinates(rank);
     const Range wanted = copy_box(model_, sharded_, step.to, there)[new_dim];
     const Range held = copy_box(model_, sharded_, step.from, there)[old_dim];
     starts.push_back(wanted.begin - local_start(step.from)[new_dim]);

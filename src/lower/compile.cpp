@@ -13,20 +13,39 @@
 namespace sw {
 namespace {
 
-/// Heads that tp cut are cut again where attention is exchanged over cp, and who cuts last stands
-/// innermost. ep is all of cp and the inner part of dp.
+/// An axis cut in parts, given innermost first.
+void append_parts(std::vector<Mesh::Axis>& axes, const std::string& name,
+                  const std::vector<Mesh::Axis>& parts) {
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const char* which = parts.size() == 1      ? ""
+                        : i == 0               ? "_in"
+                        : i + 1 < parts.size() ? "_mid"
+                                               : "_out";
+    axes.push_back({name + which, parts[i].size, parts[i].experts});
+  }
+}
+
+/// dp x cp is one chain of parts, cut wherever something lies on neighbours only. Heads that tp cut
+/// are cut again where attention is exchanged over cp, and who cuts last stands innermost.
 Mesh mesh_of(const ParallelOptions& parallel) {
   const Layout& layout = parallel.layout;
-  const bool experts = layout.ep > 1;
-  const int dp_in = experts ? layout.ep / layout.cp : 1;
-  const int dp_out = layout.dp / dp_in;
-  const bool cuts_dp = dp_in > 1 && dp_out > 1;
-  const Mesh::Axis outer{cuts_dp ? "dp_out" : "dp", dp_out};
-  const Mesh::Axis inner{cuts_dp ? "dp_in" : "dp", dp_in, experts};
-  const Mesh::Axis cp{"cp", layout.cp, experts};
-  const Mesh::Axis tp{"tp", layout.tp};
-  const bool exchanges = parallel.context == ContextAlgorithm::AllToAll;
-  return Mesh({{"pp", layout.pp}, outer, inner, exchanges ? tp : cp, exchanges ? cp : tp});
+  std::vector<Mesh::Axis> dp, cp;
+  int inner = 1;
+  for (const int cut : data_cuts(parallel)) {
+    SW_CHECK(cut % inner == 0, "dp x cp is cut in {} and in {}", inner, cut);
+    (cut <= layout.cp ? cp : dp).push_back({"", cut / inner, cut <= layout.ep});
+    inner = cut;
+  }
+  std::vector<Mesh::Axis> axes{{"pp", layout.pp}};
+  append_parts(axes, "dp", dp);
+  if (parallel.context == ContextAlgorithm::AllToAll) {
+    axes.push_back({"tp", layout.tp});
+    append_parts(axes, "cp", cp);
+  } else {
+    append_parts(axes, "cp", cp);
+    axes.push_back({"tp", layout.tp});
+  }
+  return Mesh(axes);
 }
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
@@ -209,9 +228,8 @@ std::vector<std::int64_t> Compilation::column_order() const {
 }
 
 Range Compilation::columns(int rank) const {
-  const int cp = mesh_.find("cp");
-  const int coordinate = cp < 0 ? 0 : mesh_.coordinates(rank)[static_cast<std::size_t>(cp)];
-  return split(options_.sequence, options_.parallel.layout.cp, coordinate);
+  return split(options_.sequence, options_.parallel.layout.cp,
+               mesh_.place(rank, mesh_.parts("cp")));
 }
 
 double Compilation::model_flops_per_window() const {

@@ -27,7 +27,7 @@ struct Use {
 void Lowering::gather_weights() {
   const bool on_host = state_.options.offload == Offload::Parameters;
   const auto is_cut = [&](const Unit& unit) {
-    return state_.options.zero >= 3 && state_.group(unit).shard.size() > 1;
+    return state_.options.zero >= 3 && state_.group(unit).slices > 1;
   };
   std::map<BufferId, std::size_t> unit_of;
   for (std::size_t u = 0; u < state_.units.size(); ++u) {

@@ -130,8 +130,6 @@ class Lowering {
   GroupId group(const std::vector<int>& axes, StreamId stream);
   GroupId world_group();
   GroupId tied_group(const Unit& unit);
-  GroupId shard_group(const Unit& unit, StreamId stream);
-  GroupId replica_group(const Unit& unit, StreamId stream);
   GroupId expert_group();
   GroupId listed_group(int key, const std::string& name, StreamId stream,
                        const std::vector<int>& members);

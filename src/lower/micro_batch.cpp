@@ -96,23 +96,9 @@ GroupId Lowering::tied_group(const Unit& unit) {
   return listed_group(-2, "pp", 0, unit.replicas);
 }
 
-/// What a unit is sliced over: its data axes, or with HSDP the inner part of them.
-GroupId Lowering::shard_group(const Unit& unit, StreamId stream) {
-  const DataGroup& data = state_.group(unit);
-  if (data.replicas.size() == 1) {
-    return group(data.axes, stream);
-  }
-  return listed_group(-3, sharded_.mesh.group_name(data.axes) + "_in", stream, data.shard);
-}
-
-GroupId Lowering::replica_group(const Unit& unit, StreamId stream) {
-  const DataGroup& data = state_.group(unit);
-  return listed_group(-4, sharded_.mesh.group_name(data.axes) + "_out", stream, data.replicas);
-}
-
 /// Which ranks share the experts of a layer.
 GroupId Lowering::expert_group() {
-  return listed_group(-5, "ep", 0, sharded_.mesh.group(rank_, sharded_.mesh.parts("ep")));
+  return listed_group(-3, "ep", 0, sharded_.mesh.group(rank_, sharded_.mesh.parts("ep")));
 }
 
 StreamId Lowering::communication_stream() {
@@ -193,7 +179,7 @@ void Lowering::emit_one(std::size_t at) {
       if (packed_from_tokens_[static_cast<std::size_t>(step.outputs.front())]) {
         placed_[static_cast<std::size_t>(step.outputs.front())] = {operand(step.inputs.front()),
                                                                    true};
-      } else if (ring_axis(sharded_, step) >= 0) {
+      } else if (!ring_axes(sharded_, step).empty()) {
         emit_ring(step, at);
       } else {
         emit_compute(step, at);
@@ -262,13 +248,12 @@ void Lowering::emit_slice(const ShardedStep& step) {
   placed_[static_cast<std::size_t>(step.to)] = {to, false};
 }
 
-/// A Partial value travels in float32 and is rounded once: a cast follows where the value itself is
-/// narrower.
+/// Parts of an axis that cut one dim are gathered and scattered at once, in the order in which they
+/// nest. A Partial value travels in float32 and is rounded once: a cast follows where the value
+/// itself is narrower.
 void Lowering::emit_collective_move(const ShardedStep& step, std::size_t at) {
   const Move& move = step.move;
   const CollectiveKind kind = *move.collective;
-  SW_CHECK(kind == CollectiveKind::AllReduce || move.axes.size() == 1,
-           "{}: a folded {} is not lowered", value(step.to).name, to_text(kind));
   const Operand from = operand(step.from);
   const bool in_place = kind == CollectiveKind::AllReduce &&
                         last_use_[static_cast<std::size_t>(step.from)] == at &&

@@ -111,7 +111,7 @@ void Lowering::find_last_uses_and_lanes() {
       lane_[static_cast<std::size_t>(step.from)] = Lane::Window;
       lane_[static_cast<std::size_t>(step.to)] = Lane::Window;
     }
-    if (ring_axis(sharded_, step) >= 0) {  // keys and values
+    if (!ring_axes(sharded_, step).empty()) {  // keys and values
       lane_[static_cast<std::size_t>(step.inputs[1])] = Lane::Window;
       lane_[static_cast<std::size_t>(step.inputs[2])] = Lane::Window;
     }

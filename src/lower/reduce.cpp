@@ -9,9 +9,10 @@
 namespace sw {
 
 /// How often a window a unit's gradients are reduced: more than once when each micro-batch's are
-/// reduced on their own and then added up.
+/// reduced on their own and then added up. Between zero groups they are reduced once.
 int Lowering::rounds(const Unit& unit) const {
-  return options_.reduce_gradients == ReduceGradients::MicroBatch && !state_.group(unit).alone()
+  return options_.reduce_gradients == ReduceGradients::MicroBatch &&
+                 !state_.group(unit).shard.empty()
              ? options_.micro_batches
              : 1;
 }
@@ -49,7 +50,8 @@ Lowering::RawGradients Lowering::raw_gradients(int round) {
     if (unit.gradients < 0 || round >= rounds(unit)) {
       continue;
     }
-    const bool in_place = (state_.options.zero < 2 && round == 0) || state_.group(unit).alone();
+    const bool in_place =
+        (state_.options.zero < 2 && round == 0) || state_.group(unit).shard.empty();
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
       Instruction& instruction = program_.instructions[i];
       if (instruction.micro_batch < 0 || (rounds(unit) > 1 && instruction.micro_batch != round)) {
@@ -177,8 +179,8 @@ void Lowering::insert_gradient_reductions() {
         after = std::max(after, raw.last[unit]);
         prepare_raw(unit, raw, reduced, insertions);
       }
-      // What one rank alone has is ready after all rounds, and nobody waits for it.
-      if (!state_.group(state_.units[bucket.front()]).alone()) {
+      // What one rank of a zero group alone has is ready after all rounds, and nobody waits for it.
+      if (!state_.group(state_.units[bucket.front()]).shard.empty()) {
         after = last_reduced = std::max(after, last_reduced);
       }
       std::vector<Instruction> reductions = bucket_reductions(bucket, raw, round);
@@ -238,16 +240,16 @@ void Lowering::emit_tied_reductions() {
   }
 }
 
-/// HSDP: the slices of all parts of the data group are added up.
+/// HSDP: the slices of all zero groups are added up.
 Instruction Lowering::replica_sum(const std::vector<std::size_t>& bucket) {
   const StreamId stream = communication_stream();
   Instruction sum;
-  sum.name = "gradients of all parts " + state_.units[bucket.front()].name;
+  sum.name = "gradients of all groups " + state_.units[bucket.front()].name;
   sum.phase = Phase::Window;
   sum.stream = stream;
   CollectiveWork work{CollectiveKind::AllReduce,
                       ReduceOp::Sum,
-                      replica_group(state_.units[bucket.front()], stream),
+                      group(state_.group(state_.units[bucket.front()]).replicas, stream),
                       {},
                       -1,
                       {},
@@ -288,7 +290,11 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
     over_tp.work = sum;
     result.push_back(std::move(over_tp));
   }
-  if (state_.group(first).alone()) {
+  const DataGroup& data = state_.group(first);
+  if (data.shard.empty()) {
+    if (!data.replicas.empty()) {
+      result.push_back(replica_sum(bucket));
+    }
     return result;
   }
   const bool scatter = state_.options.zero >= 1;
@@ -298,14 +304,13 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   reduce.phase = Phase::Window;
   reduce.micro_batch = micro_batch;
   reduce.stream = stream;
-  CollectiveWork work{
-      scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
-      ReduceOp::Sum,
-      scatter ? shard_group(first, stream) : group(state_.group(first).axes, stream),
-      {},
-      -1,
-      {},
-      {}};
+  CollectiveWork work{scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
+                      ReduceOp::Sum,
+                      group(data.shard, stream),
+                      {},
+                      -1,
+                      {},
+                      {}};
   std::vector<Instruction> additions;
   for (const std::size_t u : bucket) {
     const Unit& unit = state_.units[u];
@@ -330,8 +335,7 @@ std::vector<Instruction> Lowering::bucket_reductions(const std::vector<std::size
   reduce.work = work;
   result.push_back(std::move(reduce));
   std::move(additions.begin(), additions.end(), std::back_inserter(result));
-  const bool last = round + 1 == rounds(first);
-  if (scatter && state_.group(first).replicas.size() > 1 && last) {
+  if (!data.replicas.empty() && round + 1 == rounds(first)) {
     result.push_back(replica_sum(bucket));
   }
   return result;

@@ -3,26 +3,26 @@
 #include "base/error.hpp"
 #include "lower/lowering.hpp"
 
-/// Ring attention: queries stay, keys and values go round the ranks of an axis in blocks, one rank
-/// a hop, the next on its way while one is used. What the blocks seen so far gave is kept as
+/// Ring attention: queries stay, keys and values go round the ranks of cp in blocks, one rank a
+/// hop, the next on its way while one is used. What the blocks seen so far gave is kept as
 /// attention's output and log-sum-exp, which the kernel takes up again. The backward sends the
-/// blocks round once more, and behind each its gradient, which every rank adds to.
-/// Source: Liu et al. 2023, arXiv:2310.01889; the balanced order: Dubey et al. 2024,
-/// arXiv:2407.21783, section 3.3.2.
+/// blocks round once more, and behind each its gradient, which every rank adds to. Source: Liu et
+/// al. 2023, arXiv:2310.01889; the balanced order: Dubey et al. 2024, arXiv:2407.21783,
+/// section 3.3.2.
 namespace sw {
 
 /// Each way from a rank to the next is a stream with a communicator, made in one order for all.
 void Lowering::make_ring() {
-  int axis = -1;
+  std::vector<int> axes;
   for (const ShardedStep& step : sharded_.steps) {
-    axis = std::max(axis, ring_axis(sharded_, step));
+    axes = axes.empty() ? ring_axes(sharded_, step) : axes;
   }
-  if (axis < 0) {
+  if (axes.empty()) {
     return;
   }
-  const std::vector<int> ranks = sharded_.mesh.group(rank_, {axis});
+  const std::vector<int> ranks = sharded_.mesh.group(rank_, axes);
   ring_ranks_ = static_cast<int>(ranks.size());
-  ring_place_ = coordinates_[static_cast<std::size_t>(axis)];
+  ring_place_ = sharded_.mesh.place(rank_, axes);
   for (int from = 0; from < ring_ranks_; ++from) {
     const int to = (from + 1) % ring_ranks_;
     if (ring_place_ != from && ring_place_ != to) {
@@ -33,7 +33,7 @@ void Lowering::make_ring() {
     way.group = static_cast<GroupId>(program_.groups.size());
     way.peer = ring_place_ == std::min(from, to) ? 1 : 0;
     program_.streams.push_back(fmt::format("ring {}>{}", from, to));
-    program_.groups.push_back({sharded_.mesh.axes()[static_cast<std::size_t>(axis)].name,
+    program_.groups.push_back({sharded_.mesh.group_name(axes),
                                way.stream,
                                {ranks[static_cast<std::size_t>(std::min(from, to))],
                                 ranks[static_cast<std::size_t>(std::max(from, to))]}});

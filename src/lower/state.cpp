@@ -22,19 +22,19 @@ class Planner {
       stage_ = coordinates_[static_cast<std::size_t>(pp)];
       stage_ranks_ = sharded.mesh.group(rank, {pp});
     }
-    std::vector<int> data;
+    const std::vector<Mesh::Axis>& axes = sharded.mesh.axes();
     std::vector<int> same_experts;
-    for (int axis = 0; axis < static_cast<int>(sharded.mesh.axes().size()); ++axis) {
+    for (int axis = 0; axis < static_cast<int>(axes.size()); ++axis) {
       const auto at = static_cast<std::size_t>(axis);
       if (sharded.mesh.is_part(at, "dp") || sharded.mesh.is_part(at, "cp")) {
-        data.push_back(axis);
-        if (!sharded.mesh.axes()[at].experts) {
+        plan_.data_axes.push_back(axis);
+        if (!axes[at].experts) {
           same_experts.push_back(axis);
         }
       }
     }
-    plan_.groups.push_back(data_group(data));
-    if (same_experts != data) {
+    plan_.groups.push_back(data_group(plan_.data_axes));
+    if (same_experts != plan_.data_axes) {
       plan_.groups.push_back(data_group(same_experts));
     }
     lane_ = sharded.mesh.world() > 1 ? Lane::Window : Lane::Private;
@@ -52,24 +52,21 @@ class Planner {
  private:
   const Graph& graph() const { return model_.graph; }
 
+  /// The axes of a zero group: the inner ones of dp x cp.
+  bool in_zero_group(int axis) const {
+    const auto from = std::find(plan_.data_axes.begin(), plan_.data_axes.end(), axis);
+    const int ranks = sharded_.mesh.size({from, plan_.data_axes.end()});
+    return plan_.options.zero_group == 0 || ranks <= plan_.options.zero_group;
+  }
+
   DataGroup data_group(const std::vector<int>& axes) const {
     DataGroup group;
-    group.axes = axes;
-    group.ranks = sharded_.mesh.group(rank_, axes);
-    const auto place = static_cast<std::size_t>(
-        std::find(group.ranks.begin(), group.ranks.end(), rank_) - group.ranks.begin());
-    const std::size_t part = plan_.options.zero_group == 0
-                                 ? group.ranks.size()
-                                 : static_cast<std::size_t>(plan_.options.zero_group);
-    group.place = static_cast<std::int64_t>(place % part);
-    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-      if (i / part == place / part) {
-        group.shard.push_back(group.ranks[i]);
-      }
-      if (i % part == place % part) {
-        group.replicas.push_back(group.ranks[i]);
-      }
+    for (const int axis : axes) {
+      (in_zero_group(axis) ? group.shard : group.replicas).push_back(axis);
     }
+    group.slices = sharded_.mesh.size(group.shard);
+    group.place = sharded_.mesh.place(rank_, group.shard);
+    group.first = sharded_.mesh.place(rank_, group.replicas) == 0;
     return group;
   }
 
@@ -187,7 +184,7 @@ class Planner {
       const auto tp = static_cast<std::size_t>(tp_);
       member.sum_over_tp = tp_ >= 0 && raw != nullptr && (*raw)[tp].is_partial();
       member.counted_here = homes.front() == stage_ &&
-                            plan_.groups[of_experts(parameter) ? 1 : 0].replicas.front() == rank_ &&
+                            plan_.groups[of_experts(parameter) ? 1 : 0].first &&
                             (tp_ < 0 || !own[tp].is_replicate() || coordinates_[tp] == 0);
       if (homes.size() > 1) {
         std::vector<int>& replicas = plan_.units[slot->second].replicas;
@@ -203,7 +200,7 @@ class Planner {
 
   void lay_out(Unit& unit) {
     const DataGroup& group = plan_.group(unit);
-    const auto n = static_cast<std::int64_t>(group.shard.size());
+    const std::int64_t n = group.slices;
     std::int64_t used = 0;
     for (UnitMember& member : unit.members) {
       member.offset = used;

@@ -25,19 +25,19 @@ struct UnitMember {
   std::int64_t elements = 0;  ///< of this rank's shard
   bool sum_over_tp = false;   ///< the raw gradient is Partial on tp
   bool counted_here = true;   ///< for a weight that is Replicate on tp: only at tp coordinate 0; a
-                              ///< tied one: on its first stage; with HSDP: in the first part of the
-                              ///< data group (norm, checkpoint, parameter count)
+                              ///< tied one: on its first stage; with HSDP: in the first of the
+                              ///< groups that keep the same (norm, checkpoint, parameter count)
 };
 
 /// The ranks that have the same parameters and different data: gradients are reduced over them.
 struct DataGroup {
-  std::vector<int> axes;   ///< of the mesh
-  std::vector<int> ranks;  ///< ascending
-  /// HSDP: the part of the group that units are sliced over, and the ranks of the other parts that
-  /// keep the same slice, with this one. Without: all of the group, and this rank alone.
+  /// Of the mesh: those inside the zero group, which units are sliced over, and those outside,
+  /// whose ranks keep the same slice (HSDP). Both may be empty.
   std::vector<int> shard, replicas;
-  std::int64_t place = 0;  ///< of this rank in `shard`
-  [[nodiscard]] bool alone() const { return ranks.size() == 1; }
+  std::int64_t slices = 1;  ///< ranks of `shard`
+  std::int64_t place = 0;   ///< of this rank among them
+  bool first = true;        ///< of the ranks that keep the same slice
+  [[nodiscard]] bool alone() const { return shard.empty() && replicas.empty(); }
 };
 
 /// A concatenation of parameter shards that is reduced, updated and gathered as one.
@@ -45,11 +45,11 @@ struct Unit {
   std::string name;
   std::size_t group = 0;  ///< index into StatePlan::groups
   std::vector<UnitMember> members;
-  std::int64_t elements = 0;  ///< padded to a multiple of the shard group's size times kUnitBlock
+  std::int64_t elements = 0;  ///< padded to a multiple of DataGroup::slices times kUnitBlock
   bool frozen = false;        ///< weights only
   std::vector<int> replicas;  ///< ranks of other stages that hold it too, and this one, ascending:
                               ///< their gradients are added up. Empty if there is no other
-  Range slice;  ///< this rank's part of the padded unit, by its place in the shard group
+  Range slice;                ///< this rank's part of the padded unit, by DataGroup::place
   /// master: float32, of the optimizer range; -1 when the weights are updated themselves.
   BufferId weights = -1, gradients = -1, master = -1;
   std::vector<BufferId> moments;
@@ -78,8 +78,9 @@ struct StatePlan {
   std::vector<Buffer> buffers;
   std::vector<Unit> units;
   StateOptions options;
-  /// Over dp and cp; with ep, those that have the same experts.
+  /// Of all of dp and cp; with ep, also those that have the same experts.
   std::vector<DataGroup> groups;
+  std::vector<int> data_axes;   ///< of dp and cp
   BufferId scalars_count = -1;  ///< valid_count int64 [1]
   BufferId count = -1, norm_words = -1, settings = -1, verdict = -1, dropout_key = -1;
   std::map<WindowSum, Operand> sums;  ///< those that the model has
@@ -88,7 +89,6 @@ struct StatePlan {
   Operand router_bias;
   [[nodiscard]] Operand router_bias_of(const Value& input) const;
 
-  [[nodiscard]] const DataGroup& data() const { return groups.front(); }
   [[nodiscard]] const DataGroup& group(const Unit& unit) const { return groups.at(unit.group); }
   /// What this rank keeps of a unit from step to step, as ranges of the unit: the slice from the
   /// ZeRO level that cuts it, else all.

@@ -27,7 +27,7 @@ void Lowering::emit_all_reduce(const std::string& name, const std::vector<int>& 
 }
 
 void Lowering::emit_count() {
-  emit_all_reduce("valid tokens", state_.data().axes, program_.host.valid_count);
+  emit_all_reduce("valid tokens", state_.data_axes, program_.host.valid_count);
   for (int update = 0; update < updates(); ++update) {
     Instruction finish;
     finish.name = "count";
@@ -160,7 +160,7 @@ void Lowering::emit_new_weights(int update) {
       emit_optimizer(state_.units[unit], update);
       emit_updated_weights(state_.units[unit]);
     }
-    const bool sliced = state_.group(state_.units[bucket.front()]).shard.size() > 1;
+    const bool sliced = state_.group(state_.units[bucket.front()]).slices > 1;
     if ((state_.options.zero == 1 || state_.options.zero == 2) && sliced) {
       Instruction gather = weight_gather(bucket);
       for (const std::size_t unit : bucket) {
@@ -221,8 +221,9 @@ Instruction Lowering::weight_gather(const std::vector<std::size_t>& units) {
   gather.name = "weights " + state_.units[units.front()].name;
   gather.phase = Phase::Window;
   gather.stream = stream;
-  const GroupId group = shard_group(state_.units[units.front()], stream);
-  CollectiveWork work{CollectiveKind::AllGather, ReduceOp::Sum, group, {}, -1, {}, {}};
+  const std::vector<int>& axes = state_.group(state_.units[units.front()]).shard;
+  CollectiveWork work{
+      CollectiveKind::AllGather, ReduceOp::Sum, group(axes, stream), {}, -1, {}, {}};
   for (const std::size_t u : units) {
     gather.inputs.push_back(state_.weights(state_.units[u], state_.units[u].slice));
     work.dims.push_back(0);

@@ -65,4 +65,9 @@ struct ParallelOptions {
   friend bool operator==(const ParallelOptions&, const ParallelOptions&) = default;
 };
 
+/// Where the data-parallel ranks, dp x cp with cp innermost, are cut: something lies on that many
+/// neighbours only (a sample on cp, the experts of a layer on ep, slices of state on a zero group).
+/// Ascending, without 1, and at the end dp x cp itself. Each must divide the next.
+[[nodiscard]] std::vector<int> data_cuts(const ParallelOptions& parallel);
+
 }  // namespace sw

@@ -49,8 +49,7 @@ int Mesh::find(const std::string& name) const {
 
 bool Mesh::is_part(std::size_t axis, const std::string& name) const {
   const Axis& at = axes_.at(axis);
-  return name == "ep" ? at.experts
-                      : at.name == name || at.name == name + "_out" || at.name == name + "_in";
+  return name == "ep" ? at.experts : at.name == name || at.name.starts_with(name + "_");
 }
 
 std::vector<int> Mesh::parts(const std::string& name) const {
@@ -98,14 +97,21 @@ std::vector<int> Mesh::group(int rank, const std::vector<int>& axes) const {
   return members;
 }
 
+int Mesh::place(int rank, const std::vector<int>& axes) const {
+  const std::vector<int> members = group(rank, axes);
+  return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+}
+
 std::string Mesh::group_name(const std::vector<int>& axes) const {
   std::vector<std::string> names;
   for (const int axis : axes) {
     const std::string& name = axes_[static_cast<std::size_t>(axis)].name;
-    if (name == "dp_in" && !names.empty() && names.back() == "dp_out") {
-      names.back() = "dp";
-    } else {
+    const std::string whole = name.substr(0, name.find('_'));
+    const std::vector<int> all = parts(whole);
+    if (!std::includes(axes.begin(), axes.end(), all.begin(), all.end())) {
       names.push_back(name);
+    } else if (names.empty() || names.back() != whole) {
+      names.push_back(whole);
     }
   }
   return fmt::format("{}", fmt::join(names, "+"));

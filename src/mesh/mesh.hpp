@@ -9,8 +9,9 @@
 namespace sw {
 
 /// The grid of ranks. Axes stand outermost first (pp, dp, cp, tp) and have at least two ranks: an
-/// axis of size 1 can neither cost nor conflict, so it is not there. `dp` is two axes, "dp_out" and
-/// "dp_in", where experts lie on its inner part only.
+/// axis of size 1 can neither cost nor conflict, so it is not there. `dp` and `cp` are several
+/// axes, "dp_out" and "dp_in" or "cp_out", "cp_mid" and "cp_in", where something lies on their
+/// inner part only.
 class Mesh {
  public:
   struct Axis {
@@ -27,7 +28,7 @@ class Mesh {
   [[nodiscard]] int world() const { return world_; }
   /// Index of the axis, -1 if it is not there (size 1).
   [[nodiscard]] int find(const std::string& name) const;
-  /// Indices of the axes that make up `name`: of "dp" both parts, of "ep" those with experts.
+  /// Indices of the axes that make up `name`: of "dp" all parts, of "ep" those with experts.
   [[nodiscard]] std::vector<int> parts(const std::string& name) const;
   [[nodiscard]] int size(const std::vector<int>& axes) const;
   /// Whether an axis is `name` or a part of it.
@@ -37,7 +38,9 @@ class Mesh {
   /// The ranks that share `rank`'s coordinates on all other axes, ascending: the group over `axes`
   /// (indices).
   [[nodiscard]] std::vector<int> group(int rank, const std::vector<int>& axes) const;
-  /// Names joined by "+" in mesh order; both parts of dp are "dp".
+  /// Index of `rank` in that group.
+  [[nodiscard]] int place(int rank, const std::vector<int>& axes) const;
+  /// Names joined by "+" in mesh order; all parts of dp are "dp".
   [[nodiscard]] std::string group_name(const std::vector<int>& axes) const;
 
  private:

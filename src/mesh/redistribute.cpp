@@ -37,20 +37,26 @@ bool routes(Placement from, Placement to) {
   return (from.is_routed() || to.is_routed()) && from != to;
 }
 
-/// An axis leaves or enters a dim only as the innermost there. Returns the axis in the way, the
-/// axis itself if it can move, or -1 if an outer axis must move first.
+/// An axis leaves or enters a dim only as the innermost there, or with all that stand inside it:
+/// parts of an axis that are exchanged alike are exchanged at once. Returns the axis in the way,
+/// the axis itself if it can move, or -1 if an outer axis must move first.
 int blocker(const Sharding& current, const Sharding& target, int axis) {
   const auto at = static_cast<std::size_t>(axis);
   const int axes = static_cast<int>(current.size());
   if (routes(current[at], target[at])) {
     return axis;
   }
+  const bool exchanges = current[at].is_shard() && target[at].is_shard();
+  const auto alike = [&](std::size_t other) {
+    return exchanges && current[other] == current[at] && target[other] == target[at];
+  };
   for (const Placement side : {current[at], target[at]}) {
     if (!side.is_shard()) {
       continue;
     }
     for (int inner = axis + 1; inner < axes; ++inner) {
-      if (cuts(current[static_cast<std::size_t>(inner)], side.dim)) {
+      const auto other = static_cast<std::size_t>(inner);
+      if (cuts(current[other], side.dim) && !alike(other)) {
         return inner;
       }
     }
@@ -66,8 +72,8 @@ int blocker(const Sharding& current, const Sharding& target, int axis) {
 }
 
 /// Whether `next` can be folded into `last`: one collective over the product group. Only
-/// all-reduces fold freely; gathers and scatters of one dim fold when their axes nest there; slots
-/// always travel over all of `ep` together.
+/// all-reduces fold freely; gathers, scatters and exchanges of one dim fold when their axes nest
+/// there; slots always travel over all of `ep` together.
 bool folds(const Move& last, const Move& next) {
   if (!last.collective.has_value() || last.collective != next.collective || last.op != next.op ||
       last.detour || next.detour) {
@@ -82,7 +88,8 @@ bool folds(const Move& last, const Move& next) {
       return last.to == next.to && next.axes.front() > last.axes.back();
     case CollectiveKind::AllToAll:
       return (last.from.is_routed() && next.from.is_routed()) ||
-             (last.to.is_routed() && next.to.is_routed());
+             (last.to.is_routed() && next.to.is_routed()) ||
+             (last.from == next.from && last.to == next.to && next.axes.front() > last.axes.back());
     default:
       return false;
   }

@@ -143,14 +143,17 @@ std::vector<CopyId> copies_made(const ShardedStep& step) {
   return step.kind == ShardedStep::Kind::Compute ? step.outputs : std::vector<CopyId>{step.to};
 }
 
-int ring_axis(const ShardedGraph& sharded, const ShardedStep& step) {
-  if (step.kind != ShardedStep::Kind::Compute) {
-    return -1;
+std::vector<int> ring_axes(const ShardedGraph& sharded, const ShardedStep& step) {
+  std::vector<int> axes;
+  if (step.kind == ShardedStep::Kind::Compute) {
+    const std::vector<Signature>& chosen = sharded.chosen.at(static_cast<std::size_t>(step.op));
+    for (std::size_t axis = 0; axis < chosen.size(); ++axis) {
+      if (chosen[axis].ring) {
+        axes.push_back(static_cast<int>(axis));
+      }
+    }
   }
-  const std::vector<Signature>& chosen = sharded.chosen.at(static_cast<std::size_t>(step.op));
-  const auto found = std::find_if(chosen.begin(), chosen.end(),
-                                  [](const Signature& signature) { return signature.ring; });
-  return found == chosen.end() ? -1 : static_cast<int>(found - chosen.begin());
+  return axes;
 }
 
 bool is_routed(const Sharding& sharding) {

@@ -66,15 +66,17 @@ class Propagation {
     const Value& shape_giver = value.gradient_of >= 0 ? graph_.value(value.gradient_of) : value;
     Pin result(axes_);
     if (!shape_giver.residual) {
-      if (const int cp = result_.mesh.find("cp"); cp >= 0 && attended_.contains(id)) {
-        result[static_cast<std::size_t>(cp)] = shard(1);
+      for (const int axis : result_.mesh.parts("cp")) {
+        if (attended_.contains(id)) {
+          result[static_cast<std::size_t>(axis)] = shard(1);
+        }
       }
       return result;
     }
     for (std::size_t i = 0; i < axes_; ++i) {
       if (result_.mesh.is_part(i, "dp")) {
         result[i] = shard(0);
-      } else if (axis_name(i) == "cp") {
+      } else if (result_.mesh.is_part(i, "cp")) {
         result[i] = shard(1);
       } else if (axis_name(i) == "pp") {
         result[i] = replicate();
@@ -173,7 +175,7 @@ class Propagation {
     if (op.definition->name != "attention") {
       return false;
     }
-    if (axis_name(axis) != "cp") {
+    if (!result_.mesh.is_part(axis, "cp")) {
       return signature.ring;
     }
     if (options_.context == ContextAlgorithm::AllToAll) {  // queries, keys and values by heads

@@ -94,8 +94,8 @@ void verify(const ModelGraph& model, const ShardedGraph& sharded);
 [[nodiscard]] std::string collectives_text(const ModelGraph& model, const ShardedGraph& sharded,
                                            int layer);
 
-/// The axis round which a step's keys and values go (Signature::ring); -1: none.
-[[nodiscard]] int ring_axis(const ShardedGraph& sharded, const ShardedStep& step);
+/// The axes round which a step's keys and values go (Signature::ring): all parts of cp, or none.
+[[nodiscard]] std::vector<int> ring_axes(const ShardedGraph& sharded, const ShardedStep& step);
 
 /// Whether slots lie so, each where its expert is: how many lie on a rank is known when it runs.
 [[nodiscard]] bool is_routed(const Sharding& sharding);

@@ -233,14 +233,27 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
   EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.zero_group=2"}), "accepted");
 }
 
-TEST(Config, ExpertsAreSharedOutOverAllOfCpAndTheInnerPartOfDp) {
+TEST(Config, GroupsOfDataParallelRanksNest) {
   EXPECT_EQ(unsupported("", {"parallel.dp=4", "parallel.ep=2"}), "accepted");
   EXPECT_EQ(unsupported("", {"parallel.dp=2", "parallel.cp=2", "parallel.ep=4"}), "accepted");
   EXPECT_THAT(refusal("", {"parallel.dp=3", "parallel.ep=2"}), HasSubstr("does not divide"));
-  EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.cp=4", "parallel.ep=2"}),
-              HasSubstr("use ep = 4"));
-  EXPECT_THAT(refusal("", {"parallel.dp=4", "parallel.ep=2", "parallel.zero_group=2"}),
-              HasSubstr("use zero_group = 0"));
+  EXPECT_EQ(unsupported("", {"parallel.dp=2", "parallel.cp=4", "parallel.ep=2"}), "accepted");
+  for (const char* group : {"parallel.zero_group=2", "parallel.zero_group=4"}) {
+    EXPECT_EQ(unsupported("", {"parallel.dp=2", "parallel.cp=4", "parallel.ep=4", group}),
+              "accepted");
+  }
+  EXPECT_THAT(
+      refusal("", {"parallel.dp=4", "parallel.cp=6", "parallel.ep=4"}),
+      HasSubstr("ep = 4 and parallel.cp = 6 cut dp x cp = 4 x 6 ranks in groups that do not "
+                "nest; use ep = 3 or ep = 6"));
+  EXPECT_THAT(refusal("", {"parallel.dp=12", "parallel.ep=4", "parallel.zero_group=6"}),
+              HasSubstr("zero_group = 6 and parallel.ep = 4 cut dp x cp = 12 x 1 ranks in groups "
+                        "that do not nest; use zero_group = 4 or zero_group = 12"));
+  EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.cp=3", "parallel.zero_group=2"}),
+              HasSubstr("parallel.cp = 3 cut dp x cp = 2 x 3 ranks in groups that do not nest; use "
+                        "zero_group = 3"));
+  EXPECT_THAT(refusal("", {"parallel.ep=2"}), HasSubstr("does not divide dp x cp = 1 x 1 = 1; "
+                                                        "leave it out"));
   EXPECT_THAT(refusal("", {"parallel.dp=2", "parallel.expert_buffer=3"}), HasSubstr("without ep"));
 }
 

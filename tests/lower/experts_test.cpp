@@ -1,7 +1,10 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 
 #include "graph/operator.hpp"
 #include "lower/compile.hpp"
@@ -13,6 +16,7 @@ namespace {
 
 using test::options_of;
 using test::sent;
+using test::unit_bytes;
 
 /// Two of 8 experts a token.
 CompileOptions mixtral_of(int dp, int ep) {
@@ -30,7 +34,7 @@ CompileOptions mixtral_of(int dp, int ep) {
 /// other way. Before it E counts to each of the others.
 TEST(ExpertParallel, SendsSlotsThereAndBackAndTheirGradients) {
   for (const auto& [dp, cp, ep] : {std::array{2, 1, 2}, std::array{4, 1, 2}, std::array{4, 1, 4},
-                                   std::array{1, 2, 2}, std::array{2, 2, 4}}) {
+                                   std::array{1, 2, 2}, std::array{2, 2, 4}, std::array{1, 4, 2}}) {
     CompileOptions options = mixtral_of(dp, ep);
     options.parallel.layout.cp = cp;
     options.micro_batch = 2;
@@ -67,6 +71,63 @@ TEST(ExpertParallel, ReducesExpertsOverTheRanksThatHaveTheSame) {
                 sent(apart, CollectiveKind::ReduceScatter, "dp"),
             experts / 4 * 3);
   EXPECT_EQ(apart.count({CollectiveKind::ReduceScatter, "dp_out"}), 0U);
+}
+
+/// What of a zero group has the same experts shares them out, and all groups keep the same. With U
+/// bytes on a rank, s of its zero group and g groups that have them: (s-1)/s·U scattered, and
+/// gathered once (level 3: before each use); 2(g-1)/g·U/s added up once a window.
+TEST(ExpertParallel, SharesStateOutInsideAZeroGroup) {
+  struct Case {
+    int dp, cp, ep, zero_group;
+    const char *dense, *dense_groups, *experts, *expert_groups;
+  };
+  for (const Case& c : {Case{8, 1, 2, 4, "dp_mid+dp_in", "dp_out", "dp_mid", "dp_out"},
+                        Case{8, 1, 4, 2, "dp_in", "dp_out+dp_mid", "none", "dp_out"},
+                        Case{4, 1, 2, 2, "dp_in", "dp_out", "none", "dp_out"},
+                        Case{2, 4, 2, 4, "cp", "dp", "cp_out", "dp"},
+                        Case{2, 4, 4, 2, "cp_in", "dp+cp_out", "none", "dp"},
+                        Case{1, 4, 2, 2, "cp_in", "cp_out", "none", "cp_out"}}) {
+    for (const int zero : {1, 2, 3}) {
+      CompileOptions options = mixtral_of(c.dp, c.ep);
+      options.parallel.layout.cp = c.cp;
+      options.parallel.zero = zero;
+      options.parallel.zero_group = c.zero_group;
+      options.parallel.reduce_gradients =
+          zero == 1 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
+      options.model.expert_feed_forward = 32;
+      SCOPED_TRACE(
+          fmt::format("dp {} cp {} ep {} group {} zero {}", c.dp, c.cp, c.ep, c.zero_group, zero));
+      const std::int64_t s = c.zero_group;
+      const std::int64_t g = c.dp * c.cp / c.zero_group;
+      const std::int64_t es = std::max(1, c.zero_group / c.ep);
+      const std::int64_t eg = c.dp * c.cp / c.ep / es;
+      // Units in blocks of 1,024: of a layer, embedding and head, norms and routers.
+      const auto padded = [&](std::int64_t blocks) { return (blocks + s - 1) / s * s * 4096; };
+      const std::int64_t dense = 3 * padded(3) + 2 * padded(2) + padded(7 + 3);
+      const std::int64_t experts = 3 * 3 * 8 / c.ep * 32 * 32 * 4;
+      const std::int64_t reduced = zero == 1 ? 1 : 2;   // micro-batches
+      const std::int64_t gathered = zero == 3 ? 4 : 1;  // of each, forward and backward
+
+      const Program program = Compilation(options).training(0);
+      const Ledger ledger = planned_ledger(program, Algorithm::Direct);
+      EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, c.dense),
+                dense / s * (s - 1) * reduced);
+      EXPECT_EQ(sent(ledger, CollectiveKind::ReduceScatter, c.experts),
+                experts / es * (es - 1) * reduced);
+      EXPECT_EQ(sent(ledger, CollectiveKind::AllGather, c.experts),
+                experts / es * (es - 1) * gathered);
+      std::map<std::string, std::int64_t> added_up;
+      added_up[c.dense_groups] += 2 * (g - 1) * dense / s / g;
+      added_up[c.expert_groups] += 2 * (eg - 1) * experts / es / eg;
+      for (const auto& [axis, bytes] : added_up) {
+        EXPECT_EQ(sent(ledger, CollectiveKind::AllReduce, axis.c_str()), bytes) << axis;
+      }
+      const std::int64_t slices = dense / s + experts / es;
+      EXPECT_EQ(unit_bytes(program, "moment0"), slices);
+      EXPECT_EQ(unit_bytes(program, "gradients"), zero == 1 ? dense + experts : slices);
+      EXPECT_EQ(unit_bytes(program, "weights"), zero < 3 ? dense + experts : slices);
+    }
+  }
 }
 
 /// Rows that there is room for, in each round; and in how many rounds the most would come.

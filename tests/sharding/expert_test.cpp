@@ -181,6 +181,30 @@ Mesh expert_mesh(int outer, int inner, int cp, int tp) {
                {"tp", tp}});
 }
 
+/// Experts on a part of cp only, and on two parts of both.
+TEST(Reassemble, EveryValueOfExpertsOnAPartOfCpEqualsTheUnshardedOne) {
+  const ExpertModel whole(4, 12, false, true, 12);
+  const ModelGraph& model = whole.joint();
+  const test::Whole data = test::make_data(model, 11);
+  const test::Whole expected = test::run_whole(model, data);
+  for (const auto& axes : std::vector<std::vector<Mesh::Axis>>{
+           {{"cp_out", 2}, {"cp_in", 2, true}},
+           {{"dp", 2}, {"cp_out", 2}, {"cp_in", 3, true}},
+           {{"dp", 2}, {"cp_out", 2}, {"cp_in", 2, true}, {"tp", 2}},
+           {{"cp_out", 2}, {"cp_mid", 2, true}, {"cp_in", 3, true}},
+           {{"dp", 3, true}, {"cp_out", 2, true}, {"cp_in", 2, true}}}) {
+    for (const bool sequence_parallel : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} axes, sequence {}", axes.size(), sequence_parallel));
+      const ShardedGraph sharded = propagate(model, Mesh(axes), {sequence_parallel});
+      verify(model, sharded);
+      const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+      EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+      EXPECT_TRUE(result.replicas_equal);
+      EXPECT_GT(result.copies, 50);
+    }
+  }
+}
+
 TEST(Reassemble, EveryValueOfExpertsOnRanksOfTheirOwnEqualsTheUnshardedOne) {
   const ExpertModel whole(4, 12, false, true, 12);
   const ModelGraph& model = whole.joint();

@@ -181,8 +181,8 @@ class Ranks {
   }
 
   void compute(const ShardedStep& step) {
-    if (const int axis = ring_axis(sharded_, step); axis >= 0) {
-      compute_ring(step, axis);
+    if (const std::vector<int> axes = ring_axes(sharded_, step); !axes.empty()) {
+      compute_ring(step, axes);
     } else {
       compute_apart(step);
     }
@@ -193,7 +193,7 @@ class Ranks {
 
   /// Every rank's queries with the keys and values of each of its group, one rank's after the
   /// other's: a plain reading of what the ring comes to.
-  void compute_ring(const ShardedStep& step, int axis) {
+  void compute_ring(const ShardedStep& step, const std::vector<int>& axes) {
     const Op& op = model_.graph.op(step.op);
     for (const CopyId id : step.outputs) {
       for (std::size_t rank = 0; rank < world(); ++rank) {
@@ -202,7 +202,7 @@ class Ranks {
     }
     const bool forward = op.direction == Direction::Forward;
     for (std::size_t rank = 0; rank < world(); ++rank) {
-      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), {axis});
+      const std::vector<int> group = sharded_.mesh.group(static_cast<int>(rank), axes);
       const auto ranks = static_cast<int>(group.size());
       for (int block = 0; block < ranks; ++block) {
         const auto owner = static_cast<std::size_t>(group[static_cast<std::size_t>(block)]);

@@ -155,6 +155,45 @@ TEST(Reassemble, EveryValueUnderContextParallelismEqualsTheUnshardedOne) {
 
 // Megatron's lists. A value's moves belong to the layer of the op that made it.
 
+/// cp in parts, because something lies on its inner ranks only: every value, and to the byte the
+/// collectives of the whole axis.
+TEST(Reassemble, EveryValueOnAnAxisInPartsEqualsTheUnshardedOne) {
+  const ModelGraph model = joint_graph(tiny_llama(12, 12, false), 4, 24);
+  const test::Whole data = test::make_data(model, 11);
+  const test::Whole expected = test::run_whole(model, data);
+  for (const auto context :
+       {ContextAlgorithm::Ring, ContextAlgorithm::Gather, ContextAlgorithm::AllToAll}) {
+    for (const auto& [parts, tp] : std::vector<std::pair<std::vector<Mesh::Axis>, int>>{
+             {{{"cp_out", 2}, {"cp_in", 2}}, 1},
+             {{{"cp_out", 3}, {"cp_in", 2}}, 2},
+             {{{"cp_out", 2}, {"cp_mid", 2}, {"cp_in", 3}}, 1}}) {
+      const auto on = [&, heads = tp](const std::vector<Mesh::Axis>& cp) {
+        const bool exchanges = context == ContextAlgorithm::AllToAll;
+        std::vector<Mesh::Axis> axes{{"dp", 2}};
+        axes.insert(axes.end(), cp.begin(), cp.end());
+        axes.insert(exchanges ? axes.begin() + 1 : axes.end(), Mesh::Axis{"tp", heads});
+        return propagate(model, Mesh(axes), {.context = context});
+      };
+      int ranks = 1;
+      for (const Mesh::Axis& part : parts) {
+        ranks *= part.size;
+      }
+      SCOPED_TRACE(fmt::format("context {} cp {} parts {} tp {}", static_cast<int>(context), ranks,
+                               parts.size(), tp));
+      const ShardedGraph sharded = on(parts);
+      verify(model, sharded);
+      const test::Reassembled result = test::run_sharded(model, sharded, data, expected);
+      EXPECT_LT(result.worst_error, 2e-13) << result.worst_value;
+      EXPECT_TRUE(result.replicas_equal);
+      const ShardedGraph whole = on({{"cp", ranks}});
+      for (const int layer : {-1, 0, 1}) {
+        EXPECT_EQ(collectives_text(model, sharded, layer), collectives_text(model, whole, layer));
+      }
+      EXPECT_EQ(result.sent, test::run_sharded(model, whole, data, expected).sent);
+    }
+  }
+}
+
 TEST(Collectives, OfALayerUnderTensorParallelismAreMegatronsFour) {
   const ModelGraph model = joint_graph(tiny_llama(4, 2, false), 4, 12);
   const ShardedGraph sharded = propagate(model, mesh_of(1, 2), {});

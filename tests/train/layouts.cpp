@@ -45,6 +45,8 @@ void give_experts(ModelConfig& config, bool qwen) {
   }
 }
 
+bool nest(int a, int b) { return a % b == 0 || b % a == 0; }
+
 }  // namespace
 
 ModelConfig tiny_llama(std::int64_t heads, std::int64_t kv_heads, bool tied) {
@@ -125,7 +127,7 @@ std::vector<int> possible_ep(const CompileOptions& options) {
   const int ranks = layout.dp * layout.cp;
   std::vector<int> possible{1};
   for (int ep = 2; ep <= ranks && options.model.experts > 0; ++ep) {
-    if (ep % layout.cp == 0 && ranks % ep == 0 && options.model.experts % ep == 0) {
+    if (nest(ep, layout.cp) && ranks % ep == 0 && options.model.experts % ep == 0) {
       possible.push_back(ep);
     }
   }
@@ -140,10 +142,25 @@ ContextAlgorithm possible_context(const CompileOptions& options) {
                                                                       : parallel.context;
 }
 
+std::vector<int> possible_zero_groups(const CompileOptions& options) {
+  const Layout& layout = options.parallel.layout;
+  const int ranks = layout.dp * layout.cp;
+  std::vector<int> possible{0};
+  for (int group = 2; group <= ranks && options.parallel.zero > 0; ++group) {
+    if (ranks % group == 0 && nest(group, layout.cp) && nest(group, layout.ep)) {
+      possible.push_back(group);
+    }
+  }
+  return possible;
+}
+
 CompileOptions drawn_layout(std::uint64_t number) {
   std::mt19937_64 random(number);
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  const auto one_of = [&](const std::vector<int>& possible) {
+    return possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
   };
   for (;;) {
     const bool gpt2 = pick(4) == 0;
@@ -173,7 +190,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
     parallel.sequence_parallel = parallel.layout.tp > 1 && pick(2) == 0;
     parallel.zero = pick(4);
     const int data = parallel.layout.dp * parallel.layout.cp;
-    parallel.zero_group = parallel.zero > 0 && data > 2 && data % 2 == 0 && pick(2) == 0 ? 2 : 0;
+    const bool in_groups = parallel.zero > 0 && data > 2 && data % 2 == 0 && pick(2) == 0;
     parallel.reduce_gradients =
         pick(2) == 0 ? ReduceGradients::Window : ReduceGradients::MicroBatch;
     parallel.prefetch = pick(3);
@@ -193,12 +210,13 @@ CompileOptions drawn_layout(std::uint64_t number) {
     if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
-      const std::vector<int> possible = possible_ep(options);
-      parallel.layout.ep =
-          possible[static_cast<std::size_t>(pick(static_cast<int>(possible.size())))];
-      parallel.zero_group = parallel.layout.ep > 1 ? 0 : parallel.zero_group;
+      if (parallel.layout.cp == 2 && world <= 4 && parallel.context != ContextAlgorithm::AllToAll) {
+        parallel.layout.cp = 2 << pick(2);
+      }
+      parallel.layout.ep = one_of(possible_ep(options));
       parallel.expert_buffer = 1 + pick(3) / 2.0;
     }
+    parallel.zero_group = in_groups ? one_of(possible_zero_groups(options)) : 0;
     return options;
   }
 }

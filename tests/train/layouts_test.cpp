@@ -266,6 +266,44 @@ TEST(Layouts, OfExpertsOnRanksOfTheirOwnEqualOneRank) {
   }
 }
 
+/// Experts and slices of state each on neighbours of their own: one inside the other either way, on
+/// parts of cp and of dp.
+TEST(Layouts, OfExpertsAndZeroGroupsEqualOneRank) {
+  struct Case {
+    int dp, cp, tp, ep, zero_group, zero;
+    ContextAlgorithm context;
+  };
+  const auto ring = ContextAlgorithm::Ring;
+  const auto gather = ContextAlgorithm::Gather;
+  const auto exchange = ContextAlgorithm::AllToAll;
+  for (const Case& c :
+       {Case{4, 1, 1, 2, 2, 1, ring}, Case{8, 1, 1, 2, 4, 3, ring}, Case{8, 1, 1, 4, 2, 2, ring},
+        Case{4, 1, 2, 4, 2, 3, ring}, Case{1, 4, 1, 2, 0, 0, ring}, Case{1, 4, 1, 2, 0, 1, gather},
+        Case{1, 4, 1, 2, 2, 3, exchange}, Case{2, 4, 1, 2, 4, 2, gather},
+        Case{2, 4, 1, 4, 2, 3, ring}, Case{1, 4, 2, 2, 2, 1, exchange},
+        Case{1, 4, 2, 2, 0, 2, ring}, Case{1, 8, 1, 4, 2, 3, ring}}) {
+    CompileOptions options = options_of(tiny_mixtral(8, 8), c.dp, c.tp);
+    options.model.experts = 8;
+    options.model.balance_loss = 0.3;
+    options.sequence = 32;
+    options.micro_batch = 1;
+    options.accumulation = 3;
+    ParallelOptions& parallel = options.parallel;
+    parallel.layout.cp = c.cp;
+    parallel.layout.ep = c.ep;
+    parallel.zero = c.zero;
+    parallel.zero_group = c.zero_group;
+    parallel.context = c.context;
+    parallel.reduce_gradients = c.zero >= 2 ? ReduceGradients::MicroBatch : ReduceGradients::Window;
+    parallel.sequence_parallel = c.tp > 1 && c.context != exchange;
+    parallel.expert_buffer = c.zero == 3 ? 1 : 2;
+    parallel.offload = c.zero == 1 ? Offload::Optimizer : Offload::None;
+    SCOPED_TRACE(fmt::format("dp {} cp {} tp {} ep {} group {} zero {} context {}", c.dp, c.cp,
+                             c.tp, c.ep, c.zero_group, c.zero, static_cast<int>(c.context)));
+    equals_one_rank(options);
+  }
+}
+
 /// Nothing comes back from the first layer's experts, which are all that is trained.
 TEST(Layouts, OfFrozenModelsWithTrainedExpertsEqualOneRank) {
   for (const double buffer : {1.0, 4.0}) {

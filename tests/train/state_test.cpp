@@ -25,6 +25,7 @@ using test::job_of;
 using test::options_of;
 using test::possible_context;
 using test::possible_ep;
+using test::possible_zero_groups;
 using test::run;
 using test::tiny_llama;
 using test::tiny_qwen_moe;
@@ -42,9 +43,12 @@ std::vector<CompileOptions> drawn_layouts_of_one_model(std::size_t count,
     options.precision = options.gradient_precision = DType::Float32;
     const std::int64_t rows = options.micro_batch * parallel.layout.dp;
     options.accumulation = kRows / rows;
-    options.parallel.layout.ep = possible_ep(options).back();
+    const auto one_of = [&](const std::vector<int>& possible) {
+      return possible[number % possible.size()];
+    };
+    options.parallel.layout.ep = one_of(possible_ep(options));
     options.parallel.context = possible_context(options);
-    options.parallel.zero_group = options.parallel.layout.ep > 1 ? 0 : options.parallel.zero_group;
+    options.parallel.zero_group = one_of(possible_zero_groups(options));
     const int chunks =
         parallel.pipeline == PipelineSchedule::ZeroBubbleV ? 2 : parallel.virtual_stages;
     const bool fits = kRows % rows == 0 && parallel.layout.pp * chunks <= options.model.layers &&
