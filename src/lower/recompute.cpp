@@ -10,17 +10,16 @@ namespace {
 class Recomputation {
  public:
   Recomputation(const ModelGraph& model, const ShardedGraph& sharded, Recompute what)
-      : model_(model), graph_(model.graph), source_(sharded), what_(what), result_(sharded) {
+      : model_(model),
+        graph_(model.graph),
+        source_(sharded),
+        what_(what),
+        result_(sharded),
+        layer_of_value_(layers_of_values(model.graph)) {
     made_by_.assign(sharded.copies.size(), kNobody);
     for (std::size_t at = 0; at < sharded.steps.size(); ++at) {
       for (const CopyId id : copies_made(sharded.steps[at])) {
         made_by_[index(id)] = at;
-      }
-    }
-    layer_of_value_.assign(graph_.values().size(), kEnds);
-    for (const Op& op : graph_.ops()) {
-      for (const ValueId output : op.outputs) {
-        layer_of_value_[index(output)] = op.layer;
       }
     }
     find_kept();
@@ -164,10 +163,10 @@ class Recomputation {
   const ShardedGraph& source_;
   Recompute what_;
   ShardedGraph result_;
-  std::vector<std::size_t> made_by_;  ///< per copy: the step
   std::vector<int> layer_of_value_;
-  std::vector<bool> kept_;          ///< per copy
-  std::map<CopyId, CopyId> again_;  ///< dropped copy -> the one made again
+  std::vector<std::size_t> made_by_;  ///< per copy: the step
+  std::vector<bool> kept_;            ///< per copy
+  std::map<CopyId, CopyId> again_;    ///< dropped copy -> the one made again
 };
 
 }  // namespace

@@ -26,12 +26,7 @@ bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& shard
     return sharded.copies[static_cast<std::size_t>(id)];
   };
   std::map<int, bool> returns;  // by layer whose backward has to do with routed slots
-  std::map<ValueId, int> layer_of_value;
-  for (const Op& op : model.graph.ops()) {
-    for (const ValueId output : op.outputs) {
-      layer_of_value[output] = op.layer;
-    }
-  }
+  const std::vector<int> layers = layers_of_values(model.graph);
   for (const ShardedStep& step : sharded.steps) {
     if (direction_of(model, sharded, step) == Direction::Forward || step.recomputed) {
       continue;
@@ -42,7 +37,7 @@ bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& shard
         (void)returns[model.graph.op(step.op).layer];
       }
     } else if (step.choice >= 0 && !is_routed(copy(step.to).sharding)) {
-      returns[layer_of_value.at(copy(step.to).value)] = true;
+      returns[layers[static_cast<std::size_t>(copy(step.to).value)]] = true;
     }
   }
   return halves_backwards(order) ||
@@ -70,15 +65,10 @@ void Lowering::find_rounds() {
     }
   }
   maker_of_copy_.assign(sharded_.copies.size(), 0);
-  layer_of_value_.assign(model_.graph.values().size(), -1);
+  layer_of_value_ = layers_of_values(model_.graph);
   for (std::size_t at = 0; at < sharded_.steps.size(); ++at) {
     for (const CopyId id : copies_made(sharded_.steps[at])) {
       maker_of_copy_[static_cast<std::size_t>(id)] = at;
-    }
-  }
-  for (const Op& op : model_.graph.ops()) {
-    for (const ValueId output : op.outputs) {
-      layer_of_value_[static_cast<std::size_t>(output)] = op.layer;
     }
   }
 }

@@ -47,14 +47,10 @@ std::span<const MemoryColumn> shown_columns(const std::vector<MemoryAccount>& me
 }
 
 Json to_json(const KeptVersions& kept, const std::vector<VersionUse>& uses) {
-  Json rows = Json::array();
-  for (const VersionUse& use : uses) {
-    rows.push_back({use.forward, use.backward, use.update});
-  }
   return {{"kept", kept.versions},
           {"stashed_bytes", kept.stashed_bytes},
           {"staleness", most_stale(uses)},
-          {"micro_batches", rows}};
+          {"micro_batches", to_json(uses)}};
 }
 
 /// A line per rank: versions kept and their memory, then those that each micro-batch goes through.

@@ -129,6 +129,14 @@ Timeline list_order(const Program& program) {
   return timeline;
 }
 
+Json to_json(const std::vector<VersionUse>& uses) {
+  Json rows = Json::array();
+  for (const VersionUse& use : uses) {
+    rows.push_back({use.forward, use.backward, use.update});
+  }
+  return rows;
+}
+
 int most_stale(const std::vector<VersionUse>& uses) {
   int most = 0;
   for (const VersionUse& use : uses) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/json.hpp"
 #include "program/ledger.hpp"
 #include "program/program.hpp"
 
@@ -27,6 +28,9 @@ struct VersionUse {
 /// one forward (or backward) read different versions.
 [[nodiscard]] std::vector<VersionUse> version_uses(const Program& program,
                                                    const Timeline& timeline);
+
+/// [forward, backward, update] for each micro-batch: what plan and run write into their files.
+[[nodiscard]] Json to_json(const std::vector<VersionUse>& uses);
 
 /// A timeline in which each instruction ends before the next of the list starts.
 [[nodiscard]] Timeline list_order(const Program& program);

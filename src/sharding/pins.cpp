@@ -131,6 +131,16 @@ Direction direction_of(const ModelGraph& model, const ShardedGraph& sharded,
              : sharded.copies.at(static_cast<std::size_t>(step.to)).made_in;
 }
 
+std::vector<int> layers_of_values(const Graph& graph) {
+  std::vector<int> layers(graph.values().size(), -1);
+  for (const Op& op : graph.ops()) {
+    for (const ValueId output : op.outputs) {
+      layers[static_cast<std::size_t>(output)] = op.layer;
+    }
+  }
+  return layers;
+}
+
 std::vector<CopyId> copies_read(const ShardedStep& step) {
   if (step.kind != ShardedStep::Kind::Move) {
     return step.inputs;

@@ -66,6 +66,8 @@ struct ShardedGraph {
 /// Whether a step runs in the forward or in the backward.
 [[nodiscard]] Direction direction_of(const ModelGraph& model, const ShardedGraph& sharded,
                                      const ShardedStep& step);
+/// Per value: the layer of the op that makes it; -1 if none does, or one of the ends of the model.
+[[nodiscard]] std::vector<int> layers_of_values(const Graph& graph);
 /// The copies that a step reads, and those that it makes.
 [[nodiscard]] std::vector<CopyId> copies_read(const ShardedStep& step);
 [[nodiscard]] std::vector<CopyId> copies_made(const ShardedStep& step);

@@ -105,20 +105,14 @@ void verify(const ModelGraph& model, const ShardedGraph& sharded) {
 
 std::string collectives_text(const ModelGraph& model, const ShardedGraph& sharded, int layer) {
   std::string text;
-  for (std::size_t i = 0; i < sharded.steps.size(); ++i) {
-    const ShardedStep& step = sharded.steps[i];
+  const std::vector<int> layers = layers_of_values(model.graph);
+  for (const ShardedStep& step : sharded.steps) {
     if (step.kind != ShardedStep::Kind::Move || !step.move.collective.has_value()) {
       continue;
     }
     // A move belongs to the layer of the op that made the value.
     const Copy& copy = sharded.copies.at(static_cast<std::size_t>(step.to));
-    int made_in = -1;
-    for (const Op& op : model.graph.ops()) {
-      if (std::find(op.outputs.begin(), op.outputs.end(), copy.value) != op.outputs.end()) {
-        made_in = op.layer;
-      }
-    }
-    if (made_in == layer) {
+    if (layers[static_cast<std::size_t>(copy.value)] == layer) {
       text +=
           fmt::format("{} {} {} {}\n", copy.made_in == Direction::Forward ? "forward" : "backward",
                       to_text(*step.move.collective), sharded.mesh.group_name(step.move.axes),

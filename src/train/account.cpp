@@ -64,14 +64,6 @@ Json trace_events(const Program& program, const Timeline& timeline) {
   return events;
 }
 
-Json to_json(const std::vector<VersionUse>& uses) {
-  Json rows = Json::array();
-  for (const VersionUse& use : uses) {
-    rows.push_back({use.forward, use.backward, use.update});
-  }
-  return rows;
-}
-
 /// By micro-batch of the last step: the versions of its forward and backward, and the update that
 /// its gradient was for.
 Json versions_json(const Session& session) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <utility>
 
 #include "train/session.hpp"
 
@@ -206,17 +207,22 @@ CompileOptions drawn_layout(std::uint64_t number) {
       parallel.offload = Offload::Optimizer;
     }
     parallel.context = static_cast<ContextAlgorithm>(pick(3));
-    parallel.context = possible_context(options);
     if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
-      if (parallel.layout.cp == 2 && world <= 4 && parallel.context != ContextAlgorithm::AllToAll) {
-        parallel.layout.cp = 2 << pick(2);
+      Layout& layout = parallel.layout;
+      if (layout.cp == 2 && world <= 4) {
+        layout.cp = 2 << pick(2);
+      } else if (layout.cp == 1 && layout.dp == 4 && pick(2) == 0) {
+        std::swap(layout.dp, layout.cp);
       }
-      parallel.layout.ep = one_of(possible_ep(options));
+      layout.ep = one_of(possible_ep(options));
       parallel.expert_buffer = 1 + pick(3) / 2.0;
     }
-    parallel.zero_group = in_groups ? one_of(possible_zero_groups(options)) : 0;
+    if (in_groups || (parallel.layout.ep > 1 && pick(2) == 0)) {
+      parallel.zero_group = one_of(possible_zero_groups(options));
+    }
+    parallel.context = possible_context(options);
     return options;
   }
 }
