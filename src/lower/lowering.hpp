@@ -188,7 +188,13 @@ class Lowering {
   void find_rounds();
   [[nodiscard]] bool returns_slots(const ShardedStep& step) const;
   [[nodiscard]] std::vector<std::size_t> routed_steps(std::size_t like) const;
-  [[nodiscard]] std::set<std::size_t> steps_of_a_round(std::vector<std::size_t> steps) const;
+  void find_own_of_backward();
+  [[nodiscard]] CopyId own_copy(CopyId id, Phase phase) const;
+  [[nodiscard]] std::vector<CopyId> sources(CopyId id) const;
+  [[nodiscard]] std::vector<std::size_t> steps_of_a_round(const std::vector<std::size_t>& steps,
+                                                          Phase phase) const;
+  void emit_ahead(CopyId id, std::size_t position);
+  void emit_of_round(std::size_t at);
   void emit_rounds(std::size_t first_return);
 
   // ring.cpp: attention whose keys and values go round
@@ -287,6 +293,7 @@ class Lowering {
   Head head_;
   std::set<std::pair<int, std::size_t>> emitted_;  ///< steps of a micro-batch, out of their turn
   std::vector<std::size_t> maker_of_copy_;         ///< per copy: a step
+  std::vector<CopyId> own_of_backward_;  ///< per copy: the one alike that the backward makes, or it
   std::vector<int> layer_of_value_;
   std::vector<bool>
       packed_from_tokens_;  ///< per copy: slots that only leave; placed as their tokens

@@ -101,9 +101,8 @@ void Lowering::find_last_uses_and_lanes() {
     }
     if (step.choice >= 0) {  // slots apart are packed on their way
       use(step.choice);
-      if (packed_from_tokens_[static_cast<std::size_t>(step.from)]) {
-        const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(step.from)];
-        use(sharded_.steps[maker].inputs.front());
+      for (const CopyId id : sources(step.from)) {
+        use(id);
       }
       lane_[static_cast<std::size_t>(is_routed(step.to) ? step.to : step.from)] = Lane::Window;
     } else if (step.kind == ShardedStep::Kind::Move && step.move.collective.has_value() &&
@@ -124,10 +123,9 @@ void Lowering::find_last_uses_and_lanes() {
   // Further rounds send again what the first has sent, and bring back after it.
   for (const ShardedStep& step : sharded_.steps) {
     if (most_rounds_ > 1 && step.choice >= 0) {
-      last_use_[static_cast<std::size_t>(step.from)] = kForever;
-      if (packed_from_tokens_[static_cast<std::size_t>(step.from)]) {
-        const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(step.from)];
-        last_use_[static_cast<std::size_t>(sharded_.steps[maker].inputs.front())] = kForever;
+      for (const CopyId id : sources(step.from)) {
+        last_use_[static_cast<std::size_t>(id)] = kForever;
+        last_use_[static_cast<std::size_t>(own_copy(id, Phase::Backward))] = kForever;
       }
     }
   }

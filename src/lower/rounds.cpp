@@ -17,7 +17,8 @@
 ///     unpack     results of all rounds
 ///
 /// The backward keeps what round 0 made. Of a further round it sends the slots again and makes
-/// again what it needs, before the gradients of that round.
+/// again what it needs, before the gradients of that round. It takes tokens that it has made or
+/// gathered again itself, so that those of the forward need not stay.
 namespace sw {
 
 bool keeps_room_for_all_slots(const ModelGraph& model, const ShardedGraph& sharded,
@@ -71,6 +72,38 @@ void Lowering::find_rounds() {
       maker_of_copy_[static_cast<std::size_t>(id)] = at;
     }
   }
+  find_own_of_backward();
+}
+
+/// Of a copy of the forward, the one of the same value that lies alike and that the backward makes.
+void Lowering::find_own_of_backward() {
+  std::map<ValueId, std::vector<CopyId>> forward;
+  const auto count = static_cast<CopyId>(sharded_.copies.size());
+  for (CopyId id = 0; id < count; ++id) {
+    own_of_backward_.push_back(id);
+    std::vector<CopyId>& alike = forward[copy(id).value];
+    if (copy(id).made_in == Direction::Forward) {
+      alike.push_back(id);
+      continue;
+    }
+    for (const CopyId earlier : alike) {
+      if (copy(earlier).sharding == copy(id).sharding) {
+        own_of_backward_[static_cast<std::size_t>(earlier)] = id;
+      }
+    }
+  }
+}
+
+CopyId Lowering::own_copy(CopyId id, Phase phase) const {
+  return phase == Phase::Backward ? own_of_backward_[static_cast<std::size_t>(id)] : id;
+}
+
+/// What slots that leave are packed from: themselves, and the tokens that they are copies of.
+std::vector<CopyId> Lowering::sources(CopyId id) const {
+  if (!packed_from_tokens_[static_cast<std::size_t>(id)]) {
+    return {id};
+  }
+  return {id, sharded_.steps[maker_of_copy_[static_cast<std::size_t>(id)]].inputs.front()};
 }
 
 bool Lowering::returns_slots(const ShardedStep& step) const {
@@ -101,19 +134,51 @@ std::vector<std::size_t> Lowering::routed_steps(std::size_t like) const {
 }
 
 /// What a further round does: these steps, and before them those that make what they read.
-std::set<std::size_t> Lowering::steps_of_a_round(std::vector<std::size_t> steps) const {
-  std::set<std::size_t> all(steps.begin(), steps.end());
-  while (!steps.empty()) {
-    const std::size_t at = steps.back();
-    steps.pop_back();
+std::vector<std::size_t> Lowering::steps_of_a_round(const std::vector<std::size_t>& steps,
+                                                    Phase phase) const {
+  std::vector<std::size_t> all;
+  std::set<std::size_t> seen;
+  const auto add = [&](const auto& self, std::size_t at) {
+    if (!seen.insert(at).second) {
+      return;
+    }
     for (const CopyId id : copies_read(sharded_.steps[at])) {
-      const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(id)];
-      if (is_routed(id) && all.insert(maker).second) {
-        steps.push_back(maker);
+      if (is_routed(id)) {
+        self(self, maker_of_copy_[static_cast<std::size_t>(own_copy(id, phase))]);
+      }
+    }
+    all.push_back(at);
+  };
+  for (const std::size_t at : steps) {
+    add(add, at);
+  }
+  return all;
+}
+
+/// What the backward makes after `position` of values of the forward, but a round needs before.
+void Lowering::emit_ahead(CopyId id, std::size_t position) {
+  const std::size_t maker = maker_of_copy_[static_cast<std::size_t>(id)];
+  if (maker <= position || !emitted_.insert({micro_batch_, maker}).second) {
+    return;
+  }
+  for (const CopyId read : copies_read(sharded_.steps[maker])) {
+    emit_ahead(read, position);
+    std::size_t& last = last_use_[static_cast<std::size_t>(read)];
+    last = std::max(last, maker + 1);  // other readers come after it
+  }
+  emit_one(maker);
+}
+
+void Lowering::emit_of_round(std::size_t at) {
+  for (const CopyId read : copies_read(sharded_.steps[at])) {
+    for (const CopyId id : sources(read)) {
+      if (const CopyId own = own_copy(id, round_.phase); own != id) {
+        placed_[static_cast<std::size_t>(read)] = {operand(own), true};
+        break;
       }
     }
   }
-  return all;
+  emit_one(at);
 }
 
 /// At the first step that brings slots back: what is left of round 0, the further rounds, and all
@@ -137,13 +202,23 @@ void Lowering::emit_rounds(std::size_t first_return) {
     packed = packed_slots(sharded_.steps[at]);
     emit_return(sharded_.steps[at], packed);
   }
-  const std::vector<Placed> of_round_0 = placed_;
   const ShardedStep& like = sharded_.steps[first_return];
+  const std::vector<std::size_t> steps = steps_of_a_round(with_experts, phase_of(like));
+  for (const std::size_t at : steps) {
+    for (const CopyId read : copies_read(sharded_.steps[at])) {
+      for (const CopyId id : sources(read)) {
+        if (const CopyId own = own_copy(id, phase_of(like)); own != id) {
+          emit_ahead(own, first_return);
+        }
+      }
+    }
+  }
+  const std::vector<Placed> of_round_0 = placed_;
   round_.rounds = routes_.at({micro_batch_, like.choice}).rounds;
   round_.phase = phase_of(like);
   for (round_.number = 1; round_.number < most_rounds_; ++round_.number) {
-    for (const std::size_t at : steps_of_a_round(with_experts)) {
-      emit_one(at);
+    for (const std::size_t at : steps) {
+      emit_of_round(at);
     }
     for (const auto& [at, packed] : returns) {
       emit_return(sharded_.steps[at], packed);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 
 #include "graph/operator.hpp"
@@ -180,6 +181,44 @@ TEST(ExpertBuffer, PlansOnlyTheFirstRound) {
   EXPECT_EQ(products(b, 0), products(a, 0));
   EXPECT_EQ(products(b, 0), 2 * 3 * 9);
   EXPECT_EQ(products(b, 1), 2 * 3 * (9 + 2));
+}
+
+/// A further round of the backward sends tokens that the backward has made again, or gathered again
+/// over tp, so that those of the forward do not stay for it.
+TEST(ExpertBuffer, KeepsNoTokensForTheBackwardsRounds) {
+  for (const auto& [tp, recompute] : {std::pair{2, Recompute::None},
+                                      {2, Recompute::Selective},
+                                      {2, Recompute::Full},
+                                      {1, Recompute::Selective},
+                                      {1, Recompute::Full}}) {
+    SCOPED_TRACE(fmt::format("tp {} recompute {}", tp, static_cast<int>(recompute)));
+    CompileOptions options = mixtral_of(2, 2);
+    options.parallel.layout.tp = tp;
+    options.parallel.sequence_parallel = tp > 1;
+    options.parallel.gather_before_dispatch = tp > 1;
+    options.parallel.recompute = recompute;
+    const Program all_at_once = Compilation(options).training(0);
+    options.parallel.expert_buffer = 1;
+    const Program program = Compilation(options).training(0);
+    EXPECT_LT(memory_account(program).peak, memory_account(all_at_once).peak);
+    std::set<BufferId> of_forward;
+    int packed = 0;
+    for (const Instruction& instruction : program.instructions) {
+      const auto* work = std::get_if<SlotWork>(&instruction.work);
+      const bool rows = work != nullptr && work->kind == SlotKind::Pack &&
+                        instruction.outputs.front().shape.back() == options.model.hidden;
+      if (rows && instruction.phase == Phase::Backward && instruction.round > 0) {
+        ++packed;
+        EXPECT_FALSE(of_forward.contains(instruction.inputs.front().buffer)) << instruction.name;
+      }
+      for (const Operand& output : instruction.outputs) {
+        if (instruction.phase == Phase::Forward) {
+          of_forward.insert(output.buffer);
+        }
+      }
+    }
+    EXPECT_GE(packed, 3 * 2 * 2);  // 3 layers, 2 micro-batches: tokens and gradients
+  }
 }
 
 TEST(ExpertBuffer, OfAHalvedBackwardHasRoomForAll) {
