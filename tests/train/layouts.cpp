@@ -147,7 +147,7 @@ std::vector<int> possible_zero_groups(const CompileOptions& options) {
   const Layout& layout = options.parallel.layout;
   const int ranks = layout.dp * layout.cp;
   std::vector<int> possible{0};
-  for (int group = 2; group <= ranks && options.parallel.zero > 0; ++group) {
+  for (int group = 2; group < ranks && options.parallel.zero > 0; ++group) {
     if (ranks % group == 0 && nest(group, layout.cp) && nest(group, layout.ep)) {
       possible.push_back(group);
     }
@@ -213,13 +213,15 @@ CompileOptions drawn_layout(std::uint64_t number) {
       Layout& layout = parallel.layout;
       if (layout.cp == 2 && world <= 4) {
         layout.cp = 2 << pick(2);
+      } else if (layout.dp == 2 && world <= 4) {
+        layout.dp = 2 << pick(2);
       } else if (layout.cp == 1 && layout.dp == 4 && pick(2) == 0) {
         std::swap(layout.dp, layout.cp);
       }
       layout.ep = one_of(possible_ep(options));
       parallel.expert_buffer = 1 + pick(3) / 2.0;
     }
-    if (in_groups || (parallel.layout.ep > 1 && pick(2) == 0)) {
+    if (in_groups || parallel.layout.ep > 1) {
       parallel.zero_group = one_of(possible_zero_groups(options));
     }
     parallel.context = possible_context(options);

@@ -37,7 +37,7 @@ inline constexpr PipelineSchedule kSynchronous[] = {
 [[nodiscard]] std::vector<int> possible_ep(const CompileOptions& options);
 /// The context algorithm asked for, or the ring where heads cannot be exchanged.
 [[nodiscard]] ContextAlgorithm possible_context(const CompileOptions& options);
-/// Groups that share a level out, and nest with cp and ep; 0 is one of them.
+/// Zero groups, several of them, that nest with cp and ep; 0 is one of the possibilities.
 [[nodiscard]] std::vector<int> possible_zero_groups(const CompileOptions& options);
 /// A layout of up to 8 ranks by the number that draws it: every choice of [parallel] that does not
 /// contradict another.
