@@ -133,7 +133,7 @@ std::vector<std::size_t> Lowering::routed_steps(std::size_t like) const {
   return steps;
 }
 
-/// What a further round does: these steps, and before them those that make what they read.
+/// What a further round does: these steps, and before each those that make what it reads.
 std::vector<std::size_t> Lowering::steps_of_a_round(const std::vector<std::size_t>& steps,
                                                     Phase phase) const {
   std::vector<std::size_t> all;
@@ -169,6 +169,7 @@ void Lowering::emit_ahead(CopyId id, std::size_t position) {
   emit_one(maker);
 }
 
+/// A step of the forward reads in the backward what that has of its own.
 void Lowering::emit_of_round(std::size_t at) {
   for (const CopyId read : copies_read(sharded_.steps[at])) {
     for (const CopyId id : sources(read)) {
