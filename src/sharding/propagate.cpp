@@ -19,7 +19,7 @@ using Pin = std::vector<std::optional<Placement>>;
 class Propagation {
  public:
   Propagation(const ModelGraph& model, const Mesh& mesh, const ShardingOptions& options)
-      : model_(model), graph_(model.graph), options_(options), axes_(mesh.axes().size()) {
+      : graph_(model.graph), options_(options), axes_(mesh.axes().size()) {
     result_.mesh = mesh;
     copies_of_.resize(graph_.values().size());
     result_.chosen.resize(graph_.ops().size());
@@ -408,7 +408,6 @@ class Propagation {
     return result;
   }
 
-  const ModelGraph& model_;
   const Graph& graph_;
   ShardingOptions options_;
   std::size_t axes_;
