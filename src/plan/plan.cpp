@@ -181,12 +181,16 @@ std::string to_text(const RunPlan& plan) {
     }
   }
   text += '\n' + versions_text(plan);
-  text += fmt::format("\ncollectives per step\n  {:<16} {:<8} {:>6} {:>18} {:>16}\n", "kind",
-                      "axis", "calls", "sent per rank", "sent in all");
+  std::size_t axis_width = 8;
   for (const LedgerRow& row : plan.collectives) {
-    text +=
-        fmt::format("  {:<16} {:<8} {:>6} {:>18} {:>16}\n", to_text(row.kind), row.axis, row.calls,
-                    binary_bytes(row.sent_bytes_per_rank), binary_bytes(row.sent_bytes));
+    axis_width = std::max(axis_width, row.axis.size());
+  }
+  text += fmt::format("\ncollectives per step\n  {:<16} {:<{}} {:>6} {:>18} {:>16}\n", "kind",
+                      "axis", axis_width, "calls", "sent per rank", "sent in all");
+  for (const LedgerRow& row : plan.collectives) {
+    text += fmt::format("  {:<16} {:<{}} {:>6} {:>18} {:>16}\n", to_text(row.kind), row.axis,
+                        axis_width, row.calls, binary_bytes(row.sent_bytes_per_rank),
+                        binary_bytes(row.sent_bytes));
   }
   if (plan.collectives.empty()) {
     text += "  none\n";

@@ -207,7 +207,7 @@ CompileOptions drawn_layout(std::uint64_t number) {
       parallel.offload = Offload::Optimizer;
     }
     parallel.context = static_cast<ContextAlgorithm>(pick(3));
-    if (!gpt2 && pick(3) == 0) {  // last, so that the others' numbers draw what they drew
+    if (!gpt2 && pick(3) == 0) {  // after all that those without draw
       give_experts(options.model, pick(2) == 0);
       options.precision = DType::Float32;  // bfloat16 in another order chooses other experts
       Layout& layout = parallel.layout;
