@@ -138,7 +138,7 @@ class Experts(shardwright.SystemTest):
 
     def test_that_all_tokens_choose_leave_the_other_rank_without_any(self):
         """A router of zeros scores all experts alike, and of equals the first are chosen: those of
-        the first rank."""
+        the first rank (C039)."""
         self.train("start", MIXTRAL)
         self.command("checkpoint", "convert", self.checkpoint("start", 4), "--out", "model")
         file = self.folder / "model" / "model.safetensors"
