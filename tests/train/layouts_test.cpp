@@ -5,7 +5,12 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <regex>
+#include <string>
+#include <variant>
+#include <vector>
 
 #include "tests/soak.hpp"
 
@@ -38,6 +43,36 @@ void has_all_slots(const SideRecord& side, const ModelConfig& model) {
   }
 }
 
+/// Flops of matrix products and attention on all ranks, by operator. What tp is known to repeat is
+/// left out: keys and values of heads that it does not divide, routers, gates of shared experts.
+std::map<std::string, double> product_flops(const std::vector<Program>& programs,
+                                            bool repeats_keys) {
+  const std::regex repeated(std::string("router|shared_score") +
+                            (repeats_keys ? "|\\.(key|value)\\b" : ""));
+  std::map<std::string, double> flops;
+  for (const Program& program : programs) {
+    for (const Instruction& instruction : program.instructions) {
+      const auto* kernel = std::get_if<KernelWork>(&instruction.work);
+      if (kernel != nullptr && !std::regex_search(instruction.name, repeated) &&
+          (kernel->op == "einsum" || kernel->op.starts_with("attention") ||
+           kernel->op.starts_with("expert_product"))) {
+        flops[kernel->op] += instruction.flops;
+      }
+    }
+  }
+  return flops;
+}
+
+/// No layout computes more or less than one rank, which makes again what the layout makes again.
+void computes_what_one_rank_does(const std::vector<Program>& programs,
+                                 const CompileOptions& options) {
+  CompileOptions one = one_rank(options);
+  one.parallel.recompute = options.parallel.recompute;
+  const bool repeats_keys = options.model.kv_heads % options.parallel.layout.tp != 0;
+  EXPECT_EQ(product_flops(programs, repeats_keys),
+            product_flops({Compilation(one).training(0)}, repeats_keys));
+}
+
 /// Held to one rank with the same global batch and number of micro-batches.
 void equals_one_rank(const CompileOptions& options) {
   const Corpus corpus = corpus_of(options.sequence);
@@ -50,6 +85,7 @@ void equals_one_rank(const CompileOptions& options) {
     programs.push_back(layout.training(rank));
   }
   verify(programs);
+  computes_what_one_rank_does(programs, options);
   const SideRecord a = run_side(layout, corpus, job.windows, job.settings, start);
   const SideRecord b = run_side(reference, corpus, job.windows, job.settings, start);
   const Comparison result = compare(a, b, options.optimizer, job.settings, verify_bound(options));
