@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -371,11 +372,12 @@ void Session::read_verdicts(const StepSettings& settings, StepResult& result) co
       continue;
     }
     result.updates += updates > 1 ? 1 : 0;
-    const double norm = verdicts[u * kVerdict];
+    const double* verdict = verdicts + std::ptrdiff_t{u} * kVerdict;
+    const double norm = verdict[0];
     if (!std::isnan(result.gradient_norm) && !(norm <= result.gradient_norm)) {
       result.gradient_norm = norm;  // what is no number stays
     }
-    result.applied = result.applied && verdicts[u * kVerdict + 2] != 0;
+    result.applied = result.applied && verdict[2] != 0;
   }
 }
 

@@ -33,7 +33,7 @@ constexpr std::int64_t kTilesOfListed = 8;
 constexpr std::int64_t kSums = 1 << 20;
 constexpr std::int64_t kResult = 4 << 20;
 // Products so small are over before a second thread has begun.
-constexpr std::int64_t kAlone = 64 * 64 * 64;
+constexpr std::int64_t kAlone = std::int64_t{64} * 64 * 64;
 
 /// The fewest equal parts of at most `most`, then rounded up to `multiple`.
 std::int64_t equal_parts(std::int64_t size, std::int64_t most, std::int64_t multiple) {
