@@ -85,10 +85,10 @@ Trip make_trip(int rank, int ranks, std::int64_t room) {
   return trip;
 }
 
-using Choices = std::vector<std::vector<std::int32_t>>;  ///< [rank][slot]
+using ChosenExperts = std::vector<std::vector<std::int32_t>>;  ///< [rank][slot]
 
 /// (rank, slot) of all that comes to rank `to`, in the order in which it stands there.
-std::vector<std::pair<int, int>> arrivals(const Choices& choices, int to) {
+std::vector<std::pair<int, int>> arrivals(const ChosenExperts& choices, int to) {
   std::vector<std::pair<int, int>> list;
   for (int from = 0; from < static_cast<int>(choices.size()); ++from) {
     for (std::int64_t expert = to * kOfRank; expert < (to + 1) * kOfRank; ++expert) {
@@ -106,7 +106,7 @@ float element(int rank, std::int64_t slot, std::int64_t column) {
   return static_cast<float>(rank * 1000 + slot * 10 + column);
 }
 
-void check_what_came(const RankRun& run, const Trip& trip, const Choices& choices) {
+void check_what_came(const RankRun& run, const Trip& trip, const ChosenExperts& choices) {
   const int rank = trip.program.rank;
   const std::int64_t room = trip.here[0].shape[0];
   const auto expected = arrivals(choices, rank);
@@ -133,9 +133,9 @@ void check_what_came(const RankRun& run, const Trip& trip, const Choices& choice
   }
 }
 
-Choices drawn(int ranks, std::uint64_t seed) {
+ChosenExperts drawn(int ranks, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  Choices choices(static_cast<std::size_t>(ranks), std::vector<std::int32_t>(kSlots));
+  ChosenExperts choices(static_cast<std::size_t>(ranks), std::vector<std::int32_t>(kSlots));
   // Seed 0: all choose the last expert; 1: all the first rank's; then ever less alike.
   for (auto& of_rank : choices) {
     for (std::int32_t& choice : of_rank) {
@@ -164,7 +164,7 @@ TEST(Slots, GoToTheRanksOfTheirExpertsAndBackInAsManyRoundsAsTheyNeed) {
         const Trip& trip = trips[static_cast<std::size_t>(world.rank())];
         RankRun run(world, trip.program);
         for (std::uint64_t seed = 0; seed < 6; ++seed) {
-          const Choices choices = drawn(ranks, seed);
+          const ChosenExperts choices = drawn(ranks, seed);
           std::copy_n(choices[static_cast<std::size_t>(world.rank())].begin(), kSlots,
                       run.data<std::int32_t>(trip.choice));
           for (std::int64_t i = 0; i < kSlots / kChosen * kWidth; ++i) {
