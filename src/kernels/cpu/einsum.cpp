@@ -16,8 +16,9 @@ std::string matrix_product_note(DType dtype) {
   std::string how =
       fmt::format("matrix products in float32 ({}) on packed operands", simd::instruction_set());
   if (dtype == DType::Float32) return how;
-  return fmt::format("{}; {} is converted while packing and rounded once on store", how,
-                     to_text(dtype));
+  return fmt::format("{}; {} is {} and rounded once on store", how, to_text(dtype),
+                     simd::fastest_factors() == simd::Factors::Pairs ? "multiplied in pairs"
+                                                                     : "converted while packing");
 }
 
 namespace cpu {

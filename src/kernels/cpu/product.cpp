@@ -96,12 +96,14 @@ ProductCut cut_of(std::int64_t m, std::int64_t n, std::int64_t k, bool sums) {
 }
 
 Product::Product(const MatrixProduct& product, const View& a, const View& b, const View& c,
-                 bool add, Scratch& scratch, int threads, Listed listed)
+                 bool add, Scratch& scratch, int threads, Listed listed, simd::Factors factors)
     : m_(product.m),
       n_(product.n),
       k_(product.k),
       threads_(threads),
       listed_(listed),
+      factors_(a.dtype == DType::BFloat16 && b.dtype == DType::BFloat16 ? factors
+                                                                        : simd::Factors::Floats),
       a_{{a.data, a.dtype, {}}, !product.a_transposed, product.a_transposed ? m_ : k_},
       b_{{b.data, b.dtype, {}}, product.b_transposed, product.b_transposed ? k_ : n_},
       c_{c.data, c.dtype, {}},
@@ -130,6 +132,10 @@ void Product::cut() {
 /// What is rounded, or goes to rows here and there, is added up elsewhere first.
 bool Product::has_sums() const { return c_.dtype == DType::BFloat16 || listed_ == Listed::M; }
 
+/// Factors that `k` numbers of k take. pass_k is even or all of k, so that no pair is cut.
+std::int64_t Product::depth(std::int64_t k) const { return simd::packed_depth(factors_, k); }
+
+/// As many numbers as float32 takes: a plan holds on machines with and without pairs.
 Product::Memory Product::memory() const {
   return {.right = round_up(cut_.block_columns, simd::kColumnMultiple) * cut_.block_k,
           .left = threads_ * cut_.tile_rows * cut_.pass_k,
@@ -259,7 +265,7 @@ void Product::pack_right(const Block& block, float* to, std::int64_t task) const
   const std::int64_t padded = round_up(block.columns.size(), simd::kColumnMultiple);
   simd::pack_right(b_.part({block.columns.begin + columns.begin, block.columns.begin + columns.end},
                            {block.k.begin + k.begin, block.k.begin + k.end}),
-                   to + k.begin * padded + columns.begin * k.size());
+                   factors_, to + depth(k.begin) * padded + columns.begin * depth(k.size()));
 }
 
 /// What this thread will probably pack after pass `k` of a tile: the next pass, or the first one of
@@ -290,6 +296,7 @@ void Product::multiply(const Block& block, const float* packed, std::int64_t ind
   simd::Tile tile;
   tile.rows = rows.size();
   tile.columns = columns.size();
+  tile.factors = factors_;
   tile.left = left;
   if (sums_ == nullptr) {
     tile.c = reinterpret_cast<float*>(c_.data) + first_row * n_ + first_column;
@@ -302,13 +309,12 @@ void Product::multiply(const Block& block, const float* packed, std::int64_t ind
   tile.add = block.k.begin > 0 || (add_ && sums_ == nullptr);
   const std::int64_t padded = round_up(block.columns.size(), simd::kColumnMultiple);
   for (std::int64_t k = 0; k < block.k.size(); k += cut_.pass_k) {
-    tile.depth = std::min(cut_.pass_k, block.k.size() - k);
-    const std::int64_t from = block.k.begin + k;
-    simd::pack_left(a_.part({block.rows.begin + rows.begin, block.rows.begin + rows.end},
-                            {from, from + tile.depth}),
-                    left);
+    const Range pass = {block.k.begin + k, std::min(block.k.begin + k + cut_.pass_k, block.k.end)};
+    simd::pack_left(a_.part({block.rows.begin + rows.begin, block.rows.begin + rows.end}, pass),
+                    factors_, left);
+    tile.depth = depth(pass.size());
     tile.next = next_left(block, index, k);
-    tile.right = packed + k * padded + columns.begin * tile.depth;
+    tile.right = packed + depth(k) * padded + columns.begin * tile.depth;
     simd::multiply_tile(tile);
     tile.add = true;
   }

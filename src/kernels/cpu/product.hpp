@@ -47,9 +47,11 @@ enum class Listed : std::uint8_t { None, M, K };
 class Product {
  public:
   /// c = (or +=, in float32) a b; operands and c are float32 or bfloat16, and a bfloat16 result is
-  /// rounded once. c must not be transposed and no size be 0. Scratch is for all that `of` can be.
+  /// rounded once. c must not be transposed and no size be 0. Scratch is for all that `of` can be,
+  /// and the same on every machine. `factors`: what two bfloat16 operands are packed into.
   Product(const MatrixProduct& product, const View& a, const View& b, const View& c, bool add,
-          Scratch& scratch, int threads, Listed listed = Listed::None);
+          Scratch& scratch, int threads, Listed listed = Listed::None,
+          simd::Factors factors = simd::fastest_factors());
   void run(Team& team) const;
 
   /// The product over `count` >= 1 listed rows alone, with matrix number `matrix` of those that lie
@@ -82,6 +84,7 @@ class Product {
 
   void cut();
   [[nodiscard]] bool has_sums() const;
+  [[nodiscard]] std::int64_t depth(std::int64_t k) const;
   [[nodiscard]] Memory memory() const;
   [[nodiscard]] Memory memory_of_any_count() const;
   [[nodiscard]] std::int64_t blocks() const;
@@ -98,6 +101,7 @@ class Product {
   std::int64_t k_;
   int threads_;
   Listed listed_;
+  simd::Factors factors_;
   Operand a_;
   Operand b_;
   View c_;

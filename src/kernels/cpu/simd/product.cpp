@@ -3,6 +3,8 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <bit>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd/product.cpp"
@@ -26,16 +28,61 @@ static_assert(kColumnMultiple % kColumns == 0);
 std::int64_t strip_columns() { return kColumns; }
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
-/// The stored rows of an operand's part.
+/// Two numbers of k that lie side by side. Packed, the first is the upper half of 32 bits: a
+/// processor adds the product of the upper halves first. So a float32 is a pair of a bfloat16 and
+/// zero.
+struct Pair {
+  BFloat16 first;
+  BFloat16 second;
+};
+static_assert(sizeof(Pair) == 4 && alignof(Pair) == alignof(BFloat16));
+
+HWY_INLINE float as_float(Pair pair) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(pair.first.bits) << 16U |
+                              pair.second.bits);
+}
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, const Pair* from) {
+  const hn::Repartition<std::uint16_t, D> halves;
+  const hn::RebindToUnsigned<D> whole;
+  const auto bits = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::RotateRight<16>(hn::BitCast(whole, bits)));
+}
+
+/// The pairs of two rows that run across k.
+struct TwoRows {
+  HWY_INLINE Pair operator[](std::int64_t i) const { return {first[i], second[i]}; }
+  HWY_INLINE TwoRows operator+(std::int64_t i) const { return {first + i, second + i}; }
+  const BFloat16* first;
+  const BFloat16* second;
+};
+template <typename D>
+HWY_INLINE hn::Vec<D> load_as_floats(D d, TwoRows from) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::RebindToUnsigned<D> whole;
+  const auto second = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from.second));
+  return hn::Or(load_as_floats(d, from.first), hn::BitCast(d, hn::PromoteTo(whole, second)));
+}
+
+/// The stored rows of an operand's part. T is what one factor is packed from.
 template <typename T>
 struct Stored {
   explicit Stored(const Unpacked& part)
-      : data(reinterpret_cast<const T*>(part.data)), row(part.row), listed(part.listed) {}
-  HWY_INLINE const T* operator()(std::int64_t i) const {
-    return data + (listed == nullptr ? i : listed[i]) * row;
+      : data(part.data), stride(part.row * size_of(part.dtype)), listed(part.listed) {}
+  template <typename U = T>
+  HWY_INLINE const U* row(std::int64_t i) const {
+    return reinterpret_cast<const U*>(data + (listed == nullptr ? i : listed[i]) * stride);
   }
-  const T* data;
-  std::int64_t row;
+  /// Factor number k of all columns, of rows that run across k.
+  HWY_INLINE auto across(std::int64_t k) const {
+    if constexpr (std::is_same_v<T, Pair>) {
+      return TwoRows{row<BFloat16>(2 * k), row<BFloat16>(2 * k + 1)};
+    } else {
+      return row(k);
+    }
+  }
+  const std::byte* data;
+  std::int64_t stride;
   const std::int32_t* listed;
 };
 
@@ -44,7 +91,7 @@ template <int kCount, int kWidth, typename T>
 HWY_INLINE void turn_rest(const Stored<T>& from, std::int64_t first, std::int64_t k,
                           std::int64_t depth, float* to) {
   for (int i = 0; i < kCount; ++i) {
-    const T* row = from(first + i);
+    const T* row = from.row(first + i);
     for (std::int64_t rest = k; rest < depth; ++rest) to[rest * kWidth + i] = as_float(row[rest]);
   }
 }
@@ -67,8 +114,8 @@ HWY_INLINE void turn_two_rows(const Stored<T>& from, std::int64_t first, std::in
                               float* to) {
   const Four d;
   const Two two;
-  const T* row0 = from(first);
-  const T* row1 = from(first + 1);
+  const T* row0 = from.row(first);
+  const T* row1 = from.row(first + 1);
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4) {
     const auto r0 = load_as_floats(d, row0 + k);
@@ -90,8 +137,8 @@ HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64
                            float* to) {
   constexpr int kFours = kWidth / 4 * 4;
   for (int i = 0; i < kFours; i += 4) {
-    turn_four(from(first + i), from(first + i + 1), from(first + i + 2), from(first + i + 3), depth,
-              to + i, kWidth);
+    turn_four(from.row(first + i), from.row(first + i + 1), from.row(first + i + 2),
+              from.row(first + i + 3), depth, to + i, kWidth);
   }
   if constexpr (kWidth > kFours) {
     turn_two_rows<kWidth>(from, first + kFours, depth, to + kFours);
@@ -101,8 +148,8 @@ HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64
 #endif
 
 /// to[i] = from[i] for i in [0, kCount).
-template <int kCount, typename T>
-HWY_INLINE void copy(const T* from, float* to) {
+template <int kCount, typename Row>
+HWY_INLINE void copy(Row from, float* to) {
   const hn::CappedTag<float, kCount> d;
   constexpr int kStep = static_cast<int>(hn::MaxLanes(d));
   constexpr int kWhole = kCount / kStep * kStep;
@@ -111,54 +158,108 @@ HWY_INLINE void copy(const T* from, float* to) {
   if constexpr (kCount > kWhole) copy<kCount - kWhole>(from + kWhole, to + kWhole);
 }
 
-/// `strips` whole strips whose stored rows run across k: all of a row while it is in cache.
+/// Packs `depth` factors of all strips; from one strip to the next are `strip` factors of k.
 template <int kWidth, typename T>
-HWY_INLINE void copy_strips(const Stored<T>& from, std::int64_t depth, std::int64_t strips,
-                            float* to) {
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const T* row = from(k);
-    for (std::int64_t strip = 0; strip < strips; ++strip) {
-      copy<kWidth>(row + strip * kWidth, to + (strip * depth + k) * kWidth);
-    }
-  }
-}
-
-template <int kWidth, typename T>
-void pack_stored(const Unpacked& from, float* to) {
+void pack_factors(const Unpacked& from, std::int64_t depth, std::int64_t strip, float* to) {
   const Stored<T> rows(from);
   const std::int64_t whole = from.count / kWidth;
   if (from.rows_along_k) {
-    for (std::int64_t strip = 0; strip < whole; ++strip) {
-      turn_strip<kWidth>(rows, strip * kWidth, from.depth, to + strip * kWidth * from.depth);
+    for (std::int64_t i = 0; i < whole; ++i) {
+      turn_strip<kWidth>(rows, i * kWidth, depth, to + i * kWidth * strip);
     }
-  } else {
-    copy_strips<kWidth>(rows, from.depth, whole, to);
+  } else {  // all of a row while it is in cache
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const auto row = rows.across(k);
+      for (std::int64_t i = 0; i < whole; ++i) {
+        copy<kWidth>(row + i * kWidth, to + (i * strip + k) * kWidth);
+      }
+    }
   }
   const std::int64_t first = whole * kWidth;
   if (first == from.count) return;
-  float* out = to + first * from.depth;
-  for (std::int64_t k = 0; k < from.depth; ++k) {
+  float* out = to + first * strip;
+  for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t i = first; i < first + kWidth; ++i) {
       *out++ = i >= from.count     ? 0.0F
-               : from.rows_along_k ? as_float(rows(i)[k])
-                                   : as_float(rows(k)[i]);
+               : from.rows_along_k ? as_float(rows.row(i)[k])
+                                   : as_float(rows.across(k)[i]);
     }
   }
 }
 
-template <int kWidth>
-void pack(const Unpacked& from, float* to) {
-  if (from.dtype == DType::Float32) {
-    pack_stored<kWidth, float>(from, to);
+/// What is left of `from` from k on.
+Unpacked from_k(Unpacked from, std::int64_t k) {
+  if (from.listed != nullptr && !from.rows_along_k) {
+    from.listed += k;
   } else {
-    pack_stored<kWidth, BFloat16>(from, to);
+    from.data += k * (from.rows_along_k ? 1 : from.row) * size_of(from.dtype);
+  }
+  from.depth -= k;
+  return from;
+}
+
+template <int kWidth>
+void pack(const Unpacked& from, Factors factors, float* to) {
+  if (from.dtype == DType::Float32) {
+    pack_factors<kWidth, float>(from, from.depth, from.depth, to);
+  } else if (factors == Factors::Floats) {
+    pack_factors<kWidth, BFloat16>(from, from.depth, from.depth, to);
+  } else {
+    const std::int64_t pairs = from.depth / 2;
+    const std::int64_t strip = packed_depth(factors, from.depth);
+    pack_factors<kWidth, Pair>(from, pairs, strip, to);
+    if (strip > pairs) {
+      pack_factors<kWidth, BFloat16>(from_k(from, 2 * pairs), 1, strip, to + pairs * kWidth);
+    }
   }
 }
 
-void pack_left(const Unpacked& from, float* to) { pack<kRows>(from, to); }
-void pack_right(const Unpacked& from, float* to) { pack<kColumns>(from, to); }
+void pack_left(const Unpacked& from, Factors factors, float* to) { pack<kRows>(from, factors, to); }
+void pack_right(const Unpacked& from, Factors factors, float* to) {
+  pack<kColumns>(from, factors, to);
+}
+
+// How a factor of the left operand, in all lanes, is multiplied by some of the right one and added
+// to their sums.
+struct OfFloats {
+  static HWY_INLINE void add(Floats left, Floats right, Floats& sum) {
+    sum = hn::MulAdd(left, right, sum);
+  }
+};
+
+/// In two steps, on any machine: the upper halves first.
+struct OfPairs {
+  static HWY_INLINE Floats upper(Floats pairs) {
+    const hn::RebindToUnsigned<FloatTag> bits;
+    return hn::And(pairs, hn::BitCast(FloatTag(), hn::Set(bits, 0xffff0000U)));
+  }
+  static HWY_INLINE Floats lower(Floats pairs) {
+    const hn::RebindToUnsigned<FloatTag> bits;
+    return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::BitCast(bits, pairs)));
+  }
+  static HWY_INLINE void add(Floats left, Floats right, Floats& sum) {
+    sum = hn::MulAdd(upper(left), upper(right), sum);
+    sum = hn::MulAdd(lower(left), lower(right), sum);
+  }
+};
+
+#if HWY_ARCH_X86_64 && HWY_MAX_BYTES == 64
+bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16") != 0; }
+
+/// The instruction for it. An intrinsic would want a function compiled for that instruction set,
+/// and so a second inner loop.
+struct OfPairsAtOnce {
+  static HWY_INLINE void add(Floats left, Floats right, Floats& sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(left.raw), "v"(right.raw));
+  }
+};
+#else
+bool multiplies_pairs() { return false; }
+using OfPairsAtOnce = OfPairs;
+#endif
 
 /// c[kRows, kColumns] = (or +=) one strip times another.
+template <typename Products>
 HWY_INLINE void multiply_strips(const float* left, const float* right, std::int64_t depth, float* c,
                                 std::int64_t c_row, bool add) {
   const FloatTag d;
@@ -183,7 +284,7 @@ HWY_INLINE void multiply_strips(const float* left, const float* right, std::int6
     for (int r = 0; r < kRows; ++r) {
       const Floats row = all(left[r]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(row, column[v], sum[r][v]);
+      for (int v = 0; v < kVectors; ++v) Products::add(row, column[v], sum[r][v]);
     }
     left += kRows;
     right += kColumns;
@@ -199,10 +300,11 @@ HWY_INLINE void multiply_strips(const float* left, const float* right, std::int6
 }
 
 /// The same where only [rows, columns] of the result exist.
+template <typename Products>
 void multiply_part(const float* left, const float* right, const Tile& tile, std::int64_t row,
                    std::int64_t column) {
   HWY_ALIGN float part[kRows * kColumns];
-  multiply_strips(left, right, tile.depth, part, kColumns, false);
+  multiply_strips<Products>(left, right, tile.depth, part, kColumns, false);
   const std::int64_t rows = std::min<std::int64_t>(kRows, tile.rows - row);
   const std::int64_t columns = std::min<std::int64_t>(kColumns, tile.columns - column);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -247,7 +349,8 @@ class Fetch {
   std::int64_t each_;
 };
 
-void multiply_tile(const Tile& tile) {
+template <typename Products>
+void multiply_tile_of(const Tile& tile) {
   Fetch fetch(tile.next,
               ((tile.rows + kRows - 1) / kRows) * ((tile.columns + kColumns - 1) / kColumns));
   for (std::int64_t column = 0; column < tile.columns; column += kColumns) {
@@ -256,12 +359,22 @@ void multiply_tile(const Tile& tile) {
       const float* left = tile.left + row * tile.depth;
       fetch.some();
       if (row + kRows <= tile.rows && column + kColumns <= tile.columns) {
-        multiply_strips(left, right, tile.depth, tile.c + row * tile.c_row + column, tile.c_row,
-                        tile.add);
+        multiply_strips<Products>(left, right, tile.depth, tile.c + row * tile.c_row + column,
+                                  tile.c_row, tile.add);
       } else {
-        multiply_part(left, right, tile, row, column);
+        multiply_part<Products>(left, right, tile, row, column);
       }
     }
+  }
+}
+
+void multiply_tile(const Tile& tile) {
+  if (tile.factors == Factors::Floats) {
+    multiply_tile_of<OfFloats>(tile);
+  } else if (multiplies_pairs()) {
+    multiply_tile_of<OfPairsAtOnce>(tile);
+  } else {
+    multiply_tile_of<OfPairs>(tile);
   }
 }
 
@@ -275,14 +388,22 @@ namespace sw::kernels::simd {
 
 HWY_EXPORT(strip_columns);
 HWY_EXPORT(target_name);
+HWY_EXPORT(multiplies_pairs);
 HWY_EXPORT(pack_left);
 HWY_EXPORT(pack_right);
 HWY_EXPORT(multiply_tile);
 
 std::int64_t strip_columns() { return HWY_DYNAMIC_DISPATCH(strip_columns)(); }
 std::string instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
-void pack_left(const Unpacked& from, float* to) { HWY_DYNAMIC_DISPATCH(pack_left)(from, to); }
-void pack_right(const Unpacked& from, float* to) { HWY_DYNAMIC_DISPATCH(pack_right)(from, to); }
+Factors fastest_factors() {
+  return HWY_DYNAMIC_DISPATCH(multiplies_pairs)() ? Factors::Pairs : Factors::Floats;
+}
+void pack_left(const Unpacked& from, Factors factors, float* to) {
+  HWY_DYNAMIC_DISPATCH(pack_left)(from, factors, to);
+}
+void pack_right(const Unpacked& from, Factors factors, float* to) {
+  HWY_DYNAMIC_DISPATCH(pack_right)(from, factors, to);
+}
 void multiply_tile(const Tile& tile) { HWY_DYNAMIC_DISPATCH(multiply_tile)(tile); }
 
 }  // namespace sw::kernels::simd

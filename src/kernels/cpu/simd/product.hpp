@@ -19,6 +19,17 @@ inline constexpr std::int64_t kColumnMultiple = 64;
 /// "AVX2": what this machine runs of the instruction sets compiled in.
 [[nodiscard]] std::string instruction_set();
 
+/// What packed operands are made of, 32 bits each: a float32, or two bfloat16 that follow each
+/// other in k. Both give the same bits (docs/decisions/0030-bfloat16-in-pairs.md).
+enum class Factors : std::uint8_t { Floats, Pairs };
+/// Pairs where this machine multiplies two bfloat16 pairs in one instruction; elsewhere they cost
+/// more than float32.
+[[nodiscard]] Factors fastest_factors();
+/// Factors that `depth` numbers of k take; an odd last one is a pair with zero.
+[[nodiscard]] constexpr std::int64_t packed_depth(Factors factors, std::int64_t depth) {
+  return factors == Factors::Pairs ? (depth + 1) / 2 : depth;
+}
+
 /// A part of an operand, [count, depth] with the summed letter k second, as it is stored: in rows
 /// along k, or in rows along the other letter.
 struct Unpacked {
@@ -31,16 +42,17 @@ struct Unpacked {
   std::int64_t count = 0;
   std::int64_t depth = 0;
 };
-/// Packs into strips of kStripRows (of strip_columns()), each stored [depth, strip] in float32, one
-/// after the other; what the last one lacks is zero.
-void pack_left(const Unpacked& from, float* to);
-void pack_right(const Unpacked& from, float* to);
+/// Packs into strips of kStripRows (of strip_columns()), each stored [packed depth, strip], one
+/// after the other; what the last one lacks is zero. Pairs are made of bfloat16 only.
+void pack_left(const Unpacked& from, Factors factors, float* to);
+void pack_right(const Unpacked& from, Factors factors, float* to);
 
 /// c[rows, columns] = (or +=) the product of packed operands.
 struct Tile {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t depth = 0;
+  std::int64_t depth = 0;  ///< packed
+  Factors factors = Factors::Floats;
   const float* left = nullptr;
   const float* right = nullptr;
   float* c = nullptr;
