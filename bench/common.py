@@ -3,6 +3,7 @@
 import os
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -10,11 +11,18 @@ BUILD = Path(os.environ.get("SW_BENCH_BUILD", ROOT / "build/release"))
 PEERS = ROOT / "build/bench-peers"
 
 
-def output_of(command, **options):
-    """What a program prints; ends the run with what it complained of if it fails."""
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, check=False, **options
-    )
+class GivenUp(Exception):
+    """A contestant took too long."""
+
+
+def output_of(command, patience_s=None, **options):
+    """What a program prints; ends the run with what it complained of if it fails. Raises GivenUp
+    after `patience_s`."""
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                              check=False, timeout=patience_s, **options)
+    except subprocess.TimeoutExpired as slow:
+        raise GivenUp(f"not done after {patience_s:.0f} s") from slow
     if done.returncode != 0:
         raise SystemExit(f"{command[0]} failed:\n{done.stderr[-2000:]}")
     return done.stdout
@@ -22,13 +30,22 @@ def output_of(command, **options):
 
 def take_turns(rounds, contestants):
     """Calls every contestant once a round. `contestants`: name -> function that returns a dict of
-    lists of samples. Returns name -> key -> all samples."""
+    lists of samples. Returns name -> key -> all samples. Who was given up takes no further turns,
+    and has no samples if it never ended one."""
     samples = {name: {} for name in contestants}
-    for number in range(rounds):
-        for name, measure in contestants.items():
-            for key, values in measure().items():
-                samples[name].setdefault(key, []).extend(values)
-        print(f"round {number + 1} of {rounds} done", flush=True)
+    left = dict(contestants)
+    for number in range(1, rounds + 1):
+        begin = time.monotonic()
+        for name, measure in list(left.items()):
+            try:
+                for key, values in measure().items():
+                    samples[name].setdefault(key, []).extend(values)
+            except GivenUp as reason:
+                del left[name]
+                print(f"{name}: {reason}; it takes no further turns", flush=True)
+        rest = (time.monotonic() - begin) * (rounds - number)
+        note = f", about {rest / 60:.1f} min left" if number < rounds else ""
+        print(f"round {number} of {rounds} done{note}", flush=True)
     return samples
 
 
