@@ -64,6 +64,10 @@ HWY_INLINE hn::Vec<D> load_as_floats(D d, TwoRows from) {
   return hn::Or(load_as_floats(d, from.first), hn::BitCast(d, hn::PromoteTo(whole, second)));
 }
 
+/// Rows across k, and of a wide strip along k, are packed so many numbers of k at a time: what they
+/// come from and where they go then stays in a first-level cache.
+constexpr std::int64_t kDepthAtOnce = 16;
+
 /// The stored rows of an operand's part. T is what one factor is packed from.
 template <typename T>
 struct Stored {
@@ -106,42 +110,67 @@ HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64
 
 #else
 
-using Four = hn::Full128<float>;
-using Two = hn::Full64<float>;
-
-template <int kWidth, typename T>
-HWY_INLINE void turn_two_rows(const Stored<T>& from, std::int64_t first, std::int64_t depth,
-                              float* to) {
-  const Four d;
-  const Two two;
-  const T* row0 = from.row(first);
-  const T* row1 = from.row(first + 1);
-  std::int64_t k = 0;
-  for (; k + 4 <= depth; k += 4) {
-    const auto r0 = load_as_floats(d, row0 + k);
-    const auto r1 = load_as_floats(d, row1 + k);
-    const auto low = hn::InterleaveLower(d, r0, r1);
-    const auto high = hn::InterleaveUpper(d, r0, r1);
-    float* out = to + k * kWidth;
-    hn::StoreU(hn::LowerHalf(two, low), two, out);
-    hn::StoreU(hn::UpperHalf(two, low), two, out + kWidth);
-    hn::StoreU(hn::LowerHalf(two, high), two, out + 2 * kWidth);
-    hn::StoreU(hn::UpperHalf(two, high), two, out + 3 * kWidth);
-  }
-  turn_rest<2, kWidth>(from, first, k, depth, to);
+/// Six rows of two k, one k after the other, in three blocks of 128 bits. `rowsIJ` hold a number of
+/// row I and one of row J as one lane.
+template <typename D, typename V>
+HWY_INLINE void interleave_three(D d, V rows01, V rows23, V rows45, V* to) {
+  to[0] = hn::InterleaveLower(d, rows01, rows23);
+  to[1] = hn::OddEven(rows01, rows45);
+  to[2] = hn::InterleaveUpper(d, rows23, rows45);
 }
 
-/// A whole strip whose stored rows run along k, by fours and twos.
+/// A whole strip of six rows along k.
+template <typename T>
+HWY_INLINE void turn_six(const Stored<T>& from, std::int64_t first, std::int64_t depth, float* to) {
+  const hn::CappedTag<float, 8> d;
+  const hn::Repartition<double, decltype(d)> twos;
+  constexpr int kLanesAtOnce = static_cast<int>(hn::MaxLanes(d));
+  const T* rows[6];
+#pragma GCC unroll 6
+  for (int i = 0; i < 6; ++i) rows[i] = from.row(first + i);
+  std::int64_t k = 0;
+  for (; k + kLanesAtOnce <= depth; k += kLanesAtOnce) {
+    const auto lower = [&](int i) HWY_ATTR {
+      return hn::BitCast(twos, hn::InterleaveLower(d, load_as_floats(d, rows[i] + k),
+                                                   load_as_floats(d, rows[i + 1] + k)));
+    };
+    const auto upper = [&](int i) HWY_ATTR {
+      return hn::BitCast(twos, hn::InterleaveUpper(d, load_as_floats(d, rows[i] + k),
+                                                   load_as_floats(d, rows[i + 1] + k)));
+    };
+    hn::Vec<decltype(twos)> turned[6];
+    interleave_three(twos, lower(0), lower(2), lower(4), turned);
+    interleave_three(twos, upper(0), upper(2), upper(4), turned + 3);
+    float* out = to + k * 6;
+    if constexpr (kLanesAtOnce == 8) {  // the lower half of each, then the upper
+      for (int i = 0; i < 6; i += 2) {
+        hn::StoreU(hn::BitCast(d, hn::ConcatLowerLower(twos, turned[i + 1], turned[i])), d,
+                   out + 4 * i);
+        hn::StoreU(hn::BitCast(d, hn::ConcatUpperUpper(twos, turned[i + 1], turned[i])), d,
+                   out + 4 * i + 24);
+      }
+    } else {
+      for (int i = 0; i < 6; ++i) hn::StoreU(hn::BitCast(d, turned[i]), d, out + 4 * i);
+    }
+  }
+  turn_rest<6, 6>(from, first, k, depth, to);
+}
+
+/// A whole strip whose stored rows run along k.
 template <int kWidth, typename T>
 HWY_INLINE void turn_strip(const Stored<T>& from, std::int64_t first, std::int64_t depth,
                            float* to) {
-  constexpr int kFours = kWidth / 4 * 4;
-  for (int i = 0; i < kFours; i += 4) {
-    turn_four(from.row(first + i), from.row(first + i + 1), from.row(first + i + 2),
-              from.row(first + i + 3), depth, to + i, kWidth);
-  }
-  if constexpr (kWidth > kFours) {
-    turn_two_rows<kWidth>(from, first + kFours, depth, to + kFours);
+  if constexpr (kWidth == 6) {
+    turn_six(from, first, depth, to);
+  } else {
+    static_assert(kWidth % 4 == 0);
+    for (std::int64_t k = 0; k < depth; k += kDepthAtOnce) {
+      const std::int64_t part = std::min(kDepthAtOnce, depth - k);
+      for (int i = 0; i < kWidth; i += 4) {
+        turn_four(from.row(first + i) + k, from.row(first + i + 1) + k, from.row(first + i + 2) + k,
+                  from.row(first + i + 3) + k, part, to + k * kWidth + i, kWidth);
+      }
+    }
   }
 }
 
@@ -167,11 +196,14 @@ void pack_factors(const Unpacked& from, std::int64_t depth, std::int64_t strip, 
     for (std::int64_t i = 0; i < whole; ++i) {
       turn_strip<kWidth>(rows, i * kWidth, depth, to + i * kWidth * strip);
     }
-  } else {  // all of a row while it is in cache
-    for (std::int64_t k = 0; k < depth; ++k) {
-      const auto row = rows.across(k);
+  } else {
+    for (std::int64_t begin = 0; begin < depth; begin += kDepthAtOnce) {
+      const std::int64_t end = std::min(depth, begin + kDepthAtOnce);
       for (std::int64_t i = 0; i < whole; ++i) {
-        copy<kWidth>(row + i * kWidth, to + (i * strip + k) * kWidth);
+        float* out = to + i * strip * kWidth;
+        for (std::int64_t k = begin; k < end; ++k) {
+          copy<kWidth>(rows.across(k) + i * kWidth, out + k * kWidth);
+        }
       }
     }
   }
