@@ -5,9 +5,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -85,7 +87,9 @@ struct Tensors {
   DType type;
 };
 
+/// After a rest: oneDNN's threads go on spinning for some milliseconds.
 double seconds_of(const std::function<void()>& body) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const double begin = now_s();
   body();
   return now_s() - begin;
