@@ -18,9 +18,11 @@ VOCABULARY = 50257
 POSITIONS = 1024
 STEPS = 4
 WARM_UP_STEPS = 1
-# A peer that takes so many times as long as shardwright is given up: PyTorch computes bfloat16 one
-# number at a time where the CPU has no instructions for it.
+# A peer that takes so many times as long as all of a run of shardwright is given up, after time to
+# start and compile: PyTorch computes bfloat16 one number at a time where the CPU has no instructions
+# for it.
 PATIENCE = 6
+START_S = 120
 #        name: preset, layers, width, heads, batch, sequence
 MODELS = {
     "GPT-2 124M": ("gpt2", 12, 768, 12, 4, 512),
@@ -80,7 +82,7 @@ def take_turns_with_torch(rounds, model, precision):
         return found
 
     def torch_in(mode):
-        return lambda: torch(model, precision, mode, PATIENCE * seconds)
+        return lambda: torch(model, precision, mode, START_S + PATIENCE * seconds)
 
     return figures(take_turns(rounds, {
         "peak": lambda: limits.measure(os.cpu_count(), "fma"),

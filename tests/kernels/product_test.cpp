@@ -113,6 +113,12 @@ TEST(PairsOfBFloat16, HaveTheBitsOfFloatsOverListedRows) {
     input_gradient.expect_same_bits(Listed::M, rows);
     weight_gradient.expect_same_bits(Listed::K, rows);
   }
+  // Several passes and blocks of listed k.
+  std::vector<std::int32_t> many;
+  for (std::int32_t row = 0; row < 2900; ++row) {
+    if (row % 7 != 3) many.push_back(row);
+  }
+  Operands({.m = 31, .n = 45, .k = 2900, .a_transposed = true}).expect_same_bits(Listed::K, many);
 }
 
 // 1 + 2^24 is rounded to 2^24, and 1 - 2^24 is exact.

@@ -37,6 +37,7 @@ struct Pair {
 };
 static_assert(sizeof(Pair) == 4 && alignof(Pair) == alignof(BFloat16));
 
+// A pair as one factor of 32 bits, which is kept and moved as if it were a float32.
 HWY_INLINE float as_float(Pair pair) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(pair.first.bits) << 16U |
                               pair.second.bits);
@@ -64,7 +65,7 @@ HWY_INLINE hn::Vec<D> load_as_floats(D d, TwoRows from) {
   return hn::Or(load_as_floats(d, from.first), hn::BitCast(d, hn::PromoteTo(whole, second)));
 }
 
-/// Rows across k, and of a wide strip along k, are packed so many numbers of k at a time: what they
+/// Rows across k, and of a wide strip along k, are packed so many factors of k at a time: what they
 /// come from and where they go then stays in a first-level cache.
 constexpr std::int64_t kDepthAtOnce = 16;
 
@@ -187,20 +188,20 @@ HWY_INLINE void copy(Row from, float* to) {
   if constexpr (kCount > kWhole) copy<kCount - kWhole>(from + kWhole, to + kWhole);
 }
 
-/// Packs `depth` factors of all strips; from one strip to the next are `strip` factors of k.
+/// Packs `depth` factors of all strips, each of which holds `strip_depth`: these and perhaps more.
 template <int kWidth, typename T>
-void pack_factors(const Unpacked& from, std::int64_t depth, std::int64_t strip, float* to) {
+void pack_factors(const Unpacked& from, std::int64_t depth, std::int64_t strip_depth, float* to) {
   const Stored<T> rows(from);
   const std::int64_t whole = from.count / kWidth;
   if (from.rows_along_k) {
     for (std::int64_t i = 0; i < whole; ++i) {
-      turn_strip<kWidth>(rows, i * kWidth, depth, to + i * kWidth * strip);
+      turn_strip<kWidth>(rows, i * kWidth, depth, to + i * kWidth * strip_depth);
     }
   } else {
     for (std::int64_t begin = 0; begin < depth; begin += kDepthAtOnce) {
       const std::int64_t end = std::min(depth, begin + kDepthAtOnce);
       for (std::int64_t i = 0; i < whole; ++i) {
-        float* out = to + i * strip * kWidth;
+        float* out = to + i * strip_depth * kWidth;
         for (std::int64_t k = begin; k < end; ++k) {
           copy<kWidth>(rows.across(k) + i * kWidth, out + k * kWidth);
         }
@@ -209,7 +210,7 @@ void pack_factors(const Unpacked& from, std::int64_t depth, std::int64_t strip, 
   }
   const std::int64_t first = whole * kWidth;
   if (first == from.count) return;
-  float* out = to + first * strip;
+  float* out = to + first * strip_depth;
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t i = first; i < first + kWidth; ++i) {
       *out++ = i >= from.count     ? 0.0F
@@ -238,10 +239,10 @@ void pack(const Unpacked& from, Factors factors, float* to) {
     pack_factors<kWidth, BFloat16>(from, from.depth, from.depth, to);
   } else {
     const std::int64_t pairs = from.depth / 2;
-    const std::int64_t strip = packed_depth(factors, from.depth);
-    pack_factors<kWidth, Pair>(from, pairs, strip, to);
-    if (strip > pairs) {
-      pack_factors<kWidth, BFloat16>(from_k(from, 2 * pairs), 1, strip, to + pairs * kWidth);
+    const std::int64_t depth = packed_depth(factors, from.depth);
+    pack_factors<kWidth, Pair>(from, pairs, depth, to);
+    if (depth > pairs) {
+      pack_factors<kWidth, BFloat16>(from_k(from, 2 * pairs), 1, depth, to + pairs * kWidth);
     }
   }
 }

@@ -20,7 +20,8 @@ inline constexpr std::int64_t kColumnMultiple = 64;
 [[nodiscard]] std::string instruction_set();
 
 /// What packed operands are made of, 32 bits each: a float32, or two bfloat16 that follow each
-/// other in k. Both give the same bits (docs/decisions/0030-bfloat16-in-pairs.md).
+/// other in k. Both give the same bits but for what underflows and for which NaN comes out
+/// (docs/decisions/0030-bfloat16-in-pairs.md).
 enum class Factors : std::uint8_t { Floats, Pairs };
 /// Pairs where this machine multiplies two bfloat16 pairs in one instruction; elsewhere they cost
 /// more than float32.
