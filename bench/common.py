@@ -34,16 +34,18 @@ def take_turns(rounds, contestants):
     and has no samples if it never ended one."""
     samples = {name: {} for name in contestants}
     left = dict(contestants)
+    seconds = {}
     for number in range(1, rounds + 1):
-        begin = time.monotonic()
         for name, measure in list(left.items()):
+            begin = time.monotonic()
             try:
                 for key, values in measure().items():
                     samples[name].setdefault(key, []).extend(values)
+                seconds[name] = time.monotonic() - begin
             except GivenUp as reason:
                 del left[name]
                 print(f"{name}: {reason}; it takes no further turns", flush=True)
-        rest = (time.monotonic() - begin) * (rounds - number)
+        rest = sum(seconds[name] for name in left) * (rounds - number)
         note = f", about {rest / 60:.1f} min left" if number < rounds else ""
         print(f"round {number} of {rounds} done{note}", flush=True)
     return samples
